@@ -1,0 +1,73 @@
+"""Where in a run the current code is. Kept in the OpenTelemetry context, never on an agent.
+
+Agents are shared between threads, copied, pickled and called from generated code; the context follows the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from opentelemetry.context import Context, attach, create_key, detach, get_value, set_value
+
+if TYPE_CHECKING:
+    from otel_smol.telemetry import CallSpan, Owner, StepSpan
+
+_SCOPE = create_key("otel_smol.scope")
+_CONVERSATION = create_key("otel_smol.conversation")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The run, step, tool and call that the current code belongs to, where there are such."""
+
+    run: Owner | None = None
+    step: StepSpan | None = None
+    tool: object | None = None
+    """The tool (or managed agent) whose call is going on."""
+    call: CallSpan | None = None
+    nested: bool = False
+    """Inside a model's call of another model: the agent sees one call, whatever goes on in it."""
+
+
+_NOWHERE = Scope()
+
+
+def current_scope(context: Context | None = None) -> Scope:
+    """The scope of the current context."""
+    scope = get_value(_SCOPE, context)
+    return scope if isinstance(scope, Scope) else _NOWHERE
+
+
+def in_scope(context: Context | None, **changes: object) -> Context:
+    """A context like the given one (default: the current one) with these parts of the scope changed."""
+    scope = replace(current_scope(context), **changes)  # type: ignore[arg-type]
+    return set_value(_SCOPE, scope, context)
+
+
+@contextmanager
+def attached(context: Context) -> Iterator[None]:
+    """Make a context current inside the block. Never hold it across a `yield` to the user's code."""
+    token = attach(context)
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+@contextmanager
+def conversation(conversation_id: str) -> Iterator[None]:
+    """Name the conversation that the runs inside the block belong to: `gen_ai.conversation.id` on their spans.
+
+    The convention forbids made-up ids there, so without this the attribute is absent.
+    """
+    with attached(set_value(_CONVERSATION, conversation_id)):
+        yield
+
+
+def current_conversation() -> str | None:
+    """The id given by `conversation`, if any."""
+    value = get_value(_CONVERSATION)
+    return value if isinstance(value, str) else None

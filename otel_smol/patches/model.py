@@ -1,0 +1,302 @@
+"""Model calls, caught where the agent makes them: one span for each, whatever the model does inside.
+
+Classes are patched when a model of them turns up, so models that are defined later, or that are no `Model` at all,
+are seen too. What is assigned to an instance, or made up by its `__getattr__`, is covered on the instance while a run
+uses it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import wrapt
+
+from otel_smol import content
+from otel_smol.context import attached, current_scope, in_scope
+from otel_smol.guard import guarded
+from otel_smol.patches.exchange import set_request, set_response
+from otel_smol.patches.generator import drive
+from otel_smol.patches.prompt import Prompt, schema_characters
+from otel_smol.patches.wrap import Wrapper, Wraps, argument, definer
+from otel_smol.provider import ModelFacts, describe_model
+from otel_smol.telemetry import CallSpan
+from otel_smol.usage import UNKNOWN, StreamUsage, Usage, combine, from_message
+from otel_smol.weak import WeakIdMap
+
+if TYPE_CHECKING:
+    from otel_smol.patches import Patches
+
+PLAIN, STREAMED = "generate", "generate_stream"
+SUPPRESS_ALL_FOR = "aws.bedrock"
+"""contrib's botocore instrumentation makes its own chat spans and metrics and steps aside for this alone."""
+
+
+class Models:
+    """Wraps model classes and instances."""
+
+    def __init__(self, patches: Patches, wraps: Wraps) -> None:
+        self._patches, self._wraps = patches, wraps
+        self._plain, self._streamed = generate(patches), generate_stream(patches)
+        self._facts: WeakIdMap[tuple[Any, ModelFacts]] = WeakIdMap()
+        self._held: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def observe_class(self, cls: type) -> None:
+        """Wrap the methods of a model class where they are defined."""
+        self._wraps.wrap_definer(cls, PLAIN, self._plain)
+        self._wraps.wrap_definer(cls, STREAMED, self._streamed)
+        called = definer(cls, "__call__")
+        if called is not None and not called.__module__.startswith("smolagents."):  # smolagents' goes to `generate`
+            self._wraps.wrap_definer(cls, "__call__", self._plain)
+
+    def hold(self, model: Any) -> Callable[[], None]:
+        """Cover what only the instance has, until the returned function is called."""
+        with guarded("observing a model"):
+            self.observe_class(type(model))
+        with guarded("observing a model's own attributes"), self._lock:
+            self._held[id(model)] = self._held.get(id(model), 0) + 1
+            if self._held[id(model)] == 1:
+                self._cover(model)
+            return partial(self._release, model)
+        return lambda: None
+
+    def facts(self, model: Any) -> ModelFacts:
+        """What spans say of a model; read again when its id has changed."""
+        model_id = getattr(model, "model_id", None)
+        known = self._facts.get(model)
+        if known is None or known[0] != model_id:
+            known = model_id, describe_model(model)
+            with guarded("remembering a model"):
+                self._facts.set(model, known)
+        return known[1]
+
+    def _cover(self, model: Any) -> None:
+        own = getattr(model, "__dict__", None)
+        if not isinstance(own, dict):
+            return
+        for name, wrapper in ((PLAIN, self._plain), (STREAMED, self._streamed)):
+            if name in own:
+                method = own[name]
+            elif definer(type(model), name) is None and name == PLAIN:
+                method = getattr(model, name, None)
+            else:
+                continue
+            if callable(method) and not isinstance(method, _Cover):
+                own[name] = _Cover(method, partial(wrapper, method, model), name in own)
+
+    def _release(self, model: Any) -> None:
+        with self._lock:
+            self._held[id(model)] -= 1
+            if self._held[id(model)]:
+                return
+            del self._held[id(model)]
+        own = getattr(model, "__dict__", {})
+        for name in (PLAIN, STREAMED):
+            cover = own.get(name)
+            if type(cover) is _Cover:
+                if cover.was_there:
+                    own[name] = cover.__wrapped__
+                else:
+                    del own[name]
+
+
+class _Cover(wrapt.ObjectProxy[Any]):
+    """An instance's own method while a run uses it. It copies and pickles as what it covers."""
+
+    def __init__(self, method: Any, call: Callable[..., Any], was_there: bool) -> None:
+        super().__init__(method)
+        self._self_call, self._self_was_there = call, was_there
+
+    @property
+    def was_there(self) -> bool:
+        """Whether the instance had the method in its own `__dict__`."""
+        return bool(self._self_was_there)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._self_call(args, kwargs)
+
+    def __copy__(self) -> Any:
+        return self.__wrapped__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        from copy import deepcopy
+
+        return deepcopy(self.__wrapped__, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _same, (self.__wrapped__,)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def generate(patches: Patches) -> Wrapper:
+    """Wrap a method that answers with a message."""
+
+    def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not patches.active:
+            return wrapped(*args, **kwargs)
+        scope = current_scope()
+        if scope.nested:
+            return wrapped(*args, **kwargs)
+        if scope.call is not None:
+            return _generate_nested(scope.call, wrapped, args, kwargs)
+        call: CallSpan | None = None
+        with guarded("starting a model call"):
+            call = begin_call(patches, model, args, kwargs)
+        if call is None:
+            return wrapped(*args, **kwargs)
+        try:
+            with attached(call.context):
+                result = wrapped(*args, **kwargs)
+        except BaseException as error:
+            with guarded("ending a model call that failed"):
+                call.finish(combine(call.inner_usages), error, answered=False)
+            raise
+        with guarded("ending a model call"):
+            _finish(call, result)
+        return result
+
+    return wrapper
+
+
+def generate_stream(patches: Patches) -> Wrapper:
+    """Wrap a method that answers with deltas."""
+
+    def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not patches.active or current_scope().nested:
+            return wrapped(*args, **kwargs)
+        stream = wrapped(*args, **kwargs)
+        if not isinstance(stream, Iterator):
+            return stream if not hasattr(stream, "__iter__") else _Stream(stream, patches, model, args, kwargs)
+        return drive(stream, partial(_watch_stream, patches, model, args, kwargs))
+
+    return wrapper
+
+
+class _Stream(wrapt.ObjectProxy[Any]):
+    """An answer that can be iterated over but is no iterator: like it in all else."""
+
+    def __init__(self, stream: Any, patches: Patches, model: Any, args: Any, kwargs: Any) -> None:
+        super().__init__(stream)
+        self._self_begin = partial(_watch_stream, patches, model, args, kwargs)
+
+    def __iter__(self) -> Generator[Any, Any, Any]:
+        return drive(iter(self.__wrapped__), self._self_begin)
+
+
+class StreamWatch:
+    """Follows one streamed answer."""
+
+    def __init__(self, call: CallSpan) -> None:
+        self._call, self._usage, self._text = call, StreamUsage(), content.StreamedText()
+        self.context = call.context
+
+    def item(self, item: Any) -> None:
+        self._call.chunk()
+        self._usage.add(getattr(item, "token_usage", None))
+        if self._call.telemetry.captures_content:
+            self._text.add(item)
+
+    def finish(self, result: object) -> None:
+        self._end(None, answered=True)
+
+    def fail(self, error: BaseException) -> None:
+        self._call.partial = self._usage.result() != UNKNOWN
+        self._end(error, answered=False)
+
+    def closed(self) -> None:
+        self._call.partial = True
+        self._end(None, answered=True)
+
+    def _end(self, error: BaseException | None, *, answered: bool) -> None:
+        if self._call.telemetry.captures_content:
+            with guarded("capturing a streamed answer"):
+                self._call.invocation.output_messages = self._text.messages()
+        self._call.finish(_or_inner(self._usage.result(), self._call), error, answered=answered)
+
+
+class NestedStreamWatch:
+    """Follows a streamed answer that a model makes on behalf of another: only its usage counts."""
+
+    def __init__(self, call: CallSpan) -> None:
+        self._call, self._usage = call, StreamUsage()
+        self.context = in_scope(None, nested=True)
+
+    def item(self, item: Any) -> None:
+        self._usage.add(getattr(item, "token_usage", None))
+
+    def finish(self, result: object) -> None:
+        self._call.inner_usages.append(self._usage.result())
+
+    def fail(self, error: BaseException) -> None:
+        self.finish(None)
+
+    def closed(self) -> None:
+        self.finish(None)
+
+
+def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSpan | None:
+    """Start the span of a call and size up its prompt. None where nothing is to be followed."""
+    patches.look_around()
+    scope = current_scope()
+    step = scope.step if scope.tool is None else None
+    call_type = step.facts.type if step is not None else "other"
+    facts = ModelFacts()
+    with guarded("reading a model"):
+        facts = patches.models.facts(model)
+    call = CallSpan(
+        patches.telemetry, facts, model, scope.run, step, call_type, suppress_all=facts.provider == SUPPRESS_ALL_FOR
+    )
+    with guarded("reading a prompt"):
+        prompt = Prompt(argument(args, kwargs, 0, "messages") or (), call_type, step, patches.memory_steps)
+        tools = argument(args, kwargs, 3, "tools_to_call_from")
+        call.ledger.measure(
+            call.facts, prompt.bodies, prompt.describe, schema_characters(scope.run, tools, patches.tool_schema)
+        )
+        if patches.telemetry.captures_content:
+            content.set_prompt(call, prompt.messages, tools, full=patches.config.full_input_messages)
+    with guarded("reading request parameters"):
+        set_request(call.invocation, model, args, kwargs)
+    return call
+
+
+def _finish(call: CallSpan, result: Any) -> None:
+    usage: Usage = UNKNOWN
+    with guarded("reading a model's usage"):
+        usage = _or_inner(from_message(result), call)
+    with guarded("reading a model's response"):
+        set_response(call.invocation, result)
+    if call.telemetry.captures_content:
+        with guarded("capturing a model's answer"):
+            call.invocation.output_messages = content.output_messages(result)
+    call.finish(usage, answered=True)
+
+
+def _or_inner(usage: Usage, call: CallSpan) -> Usage:
+    """What the model reported; if it reported nothing, what those reported that it asked."""
+    return usage if usage.known or not call.inner_usages else combine(call.inner_usages)
+
+
+def _watch_stream(
+    patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> StreamWatch | NestedStreamWatch | None:
+    if not patches.active:
+        return None
+    outer = current_scope().call
+    if outer is not None:
+        return NestedStreamWatch(outer)
+    call = begin_call(patches, model, args, kwargs)
+    return StreamWatch(call) if call is not None else None
+
+
+def _generate_nested(call: CallSpan, wrapped: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    with attached(in_scope(None, nested=True)):
+        result = wrapped(*args, **kwargs)
+    with guarded("reading an inner model's usage"):
+        call.inner_usages.append(from_message(result))
+    return result

@@ -1,0 +1,125 @@
+"""Tools, and managed agents called as tools: one span for each call within a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from otel_smol import content
+from otel_smol.context import Scope, attached, current_scope
+from otel_smol.guard import guarded
+from otel_smol.patches.wrap import Wrapper
+from otel_smol.telemetry import Owner, ToolSpan
+
+if TYPE_CHECKING:
+    from otel_smol.patches import Patches
+
+_MAX_NODES, _MAX_CHARACTERS = 2_000, 200_000
+"""What is larger than this, and no text, is not written out just to be measured."""
+
+
+def call_tool(patches: Patches, *, managed: bool) -> Wrapper:
+    """Wrap `__call__` of a tool class, or of an agent class (`managed`)."""
+
+    def wrapper(wrapped: Callable[..., Any], tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        scope = current_scope()
+        if not patches.active or scope.run is None or scope.tool is tool:  # the last: called by way of super()
+            return wrapped(*args, **kwargs)
+        span: ToolSpan | None = None
+        with guarded("starting a tool call"):
+            span = _begin(patches, scope.run, scope, tool, args, kwargs, managed)
+        if span is None:
+            return wrapped(*args, **kwargs)
+        try:
+            with attached(span.context):
+                result = wrapped(*args, **kwargs)
+        except BaseException as error:
+            with guarded("ending a tool call that failed"):
+                span.finish(None, error)
+            raise
+        with guarded("ending a tool call"):
+            if patches.telemetry.captures_content:
+                with guarded("capturing a tool's result"):
+                    span.invocation.tool_result = content.any_value(result)
+            span.finish(_length(result))
+        return result
+
+    return wrapper
+
+
+def _begin(
+    patches: Patches, run: Owner, scope: Scope, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any], managed: bool
+) -> ToolSpan:
+    step = scope.step if scope.tool is None else None
+    name = _name(run, tool)
+    span = ToolSpan(run, step, tool, name, managed=managed)
+    if step is not None:
+        with guarded("matching a tool call"):
+            span.invocation.tool_call_id = _call_id(step.pending_tool_calls, name, args, kwargs)
+    if patches.telemetry.captures_content:
+        with guarded("capturing a tool's arguments"):
+            span.invocation.tool_description = content.text(getattr(tool, "description", None))
+            span.invocation.arguments = content.arguments(args, kwargs)
+    return span
+
+
+def _name(run: Owner, tool: Any) -> str:
+    """The name that the model uses: the key under which the agent has the tool."""
+    own = getattr(tool, "name", None)
+    own = own if isinstance(own, str) and own else type(tool).__name__
+    with guarded("looking up a tool's name"):
+        for tools in (run.subject.tools, run.subject.managed_agents) if run.subject is not None else ():
+            if tools.get(own) is tool:
+                return own
+            for key, value in tools.items():
+                if value is tool:
+                    return str(key)
+    return own
+
+
+def _call_id(
+    pending: list[tuple[str, object, str]], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> str | None:
+    """The id of the model's call that this one carries out; of several of one name the one with these arguments."""
+    candidates = [call for call in pending if call[0] == name]
+    if not candidates:
+        return None
+    given = {key: value for key, value in kwargs.items() if key != "sanitize_inputs_outputs"} or (
+        args[0] if args else {}
+    )
+    chosen = candidates[0]
+    if len(candidates) > 1:
+        chosen = next((call for call in candidates if call[1] == given), chosen)
+    pending.remove(chosen)
+    return chosen[2] if isinstance(chosen[2], str) else None
+
+
+def _length(value: Any) -> int | None:
+    """Length of a result as text; None for what is costly to write out or is not text in any sense."""
+    if isinstance(value, str):
+        return str.__len__(value)
+    if value is None or type(value) in (int, float, bool):
+        return len(str(value))
+    if type(value) in (list, tuple, dict, set) and _small(value):
+        return len(str(value))
+    return None
+
+
+def _small(value: Any) -> bool:
+    nodes = characters = 0
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        nodes += 1
+        if isinstance(item, str):
+            characters += len(item)
+        elif type(item) is dict:
+            stack.extend(item.keys())
+            stack.extend(item.values())
+        elif type(item) in (list, tuple, set):
+            stack.extend(item)
+        elif item is not None and type(item) not in (int, float, bool):
+            return False  # somebody's object: writing it out may run their code
+        if nodes + len(stack) > _MAX_NODES or characters > _MAX_CHARACTERS:
+            return False
+    return True

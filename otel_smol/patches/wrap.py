@@ -1,0 +1,105 @@
+"""Putting wrappers on, and taking exactly those off again."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import wrapt
+
+from otel_smol.guard import guarded, warn_once
+
+Wrapper: TypeAlias = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+"""A wrapt wrapper function: wrapped, instance, args, kwargs."""
+
+
+def definer(cls: type, name: str) -> type | None:
+    """The class in the MRO that defines an attribute, or None."""
+    return next((base for base in cls.__mro__ if name in vars(base)), None)
+
+
+class Wraps:
+    """The wrappers that are on. Classes are held weakly: those built at run time may go."""
+
+    def __init__(self) -> None:
+        self._on: list[tuple[weakref.ref[type], str, weakref.ref[Any]]] = []
+        self._names: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
+        self._replaced: list[tuple[ModuleType, str, object, object]] = []
+        self._lock = threading.Lock()
+
+    def wrap(self, cls: type, name: str, wrapper: Wrapper) -> bool:
+        """Wrap a method that this very class defines, once. False if it does not, or cannot be patched (C types)."""
+        if name in self._names.get(cls, ()):
+            return True
+        with self._lock:
+            if name in self._names.setdefault(cls, set()):
+                return True
+            if vars(cls).get(name) is None:
+                return False
+            proxy: Any = wrapt.FunctionWrapper(vars(cls)[name], wrapper)
+            try:
+                setattr(cls, name, proxy)
+            except (AttributeError, TypeError):
+                return False
+            self._names[cls].add(name)
+            self._on.append((weakref.ref(cls), name, weakref.ref(proxy)))
+            return True
+
+    def wrap_required(self, cls: type, name: str, wrapper: Wrapper) -> None:
+        """Wrap a method that smolagents should have; warn once if this version has not."""
+        if not self.wrap(cls, name, wrapper):
+            missing(f"{cls.__name__}.{name}")
+
+    def wrap_definer(self, cls: type, name: str, wrapper: Wrapper) -> None:
+        """Wrap a method where the MRO first defines it, if anywhere."""
+        owner = definer(cls, name)
+        if owner is not None and owner is not object:
+            self.wrap(owner, name, wrapper)
+
+    def replace(self, module: ModuleType, name: str, value: object) -> None:
+        """Replace a module's attribute."""
+        original = getattr(module, name)
+        setattr(module, name, value)
+        self._replaced.append((module, name, original, value))
+
+    def remove(self) -> None:
+        """Put the originals back: the very same objects.
+
+        A wrapper that a stranger has covered with something other than wrapt stays; it passes everything through.
+        """
+        for class_ref, name, proxy_ref in reversed(self._on):  # the last put on comes off first
+            cls, proxy = class_ref(), proxy_ref()
+            if cls is None or proxy is None:
+                continue
+            with guarded(f"taking the patch off {name}"):
+                self._remove(cls, name, proxy)
+        for module, name, original, value in reversed(self._replaced):
+            if getattr(module, name, None) is value:
+                setattr(module, name, original)
+        self._on.clear()
+        self._names.clear()
+        self._replaced.clear()
+
+    @staticmethod
+    def _remove(cls: type, name: str, proxy: Any) -> None:
+        try:
+            wrapt.unwrap_object(cls, name, proxy, missing_ok=True)
+        except wrapt.WrapperNotOutermostError:
+            return
+
+
+def missing(target: str) -> None:
+    """Say once that a patch target is not there."""
+    warn_once(
+        f"missing:{target}",
+        "otel_smol: this version of smolagents has no %s: what it does is not observed.",
+        target,
+    )
+
+
+def argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], position: int, name: str, default: Any = None) -> Any:
+    """An argument, however it was passed."""
+    return kwargs[name] if name in kwargs else args[position] if len(args) > position else default

@@ -1,0 +1,163 @@
+"""Who answers a model call: provider, model and server, read from a smolagents model object.
+
+The mapping follows ``gen_ai.provider.name`` of the GenAI conventions. Values are closed lists: the attribute is on
+metrics, so nothing that a user makes up gets through. Model ids and addresses go out without credentials.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+PROVIDERS_BY_CLASS = {
+    "AzureOpenAIModel": "azure.ai.openai",
+    "OpenAIModel": "openai",
+    "LiteLLMRouterModel": "litellm",
+    "LiteLLMModel": "litellm",
+    "InferenceClientModel": "huggingface",
+    "AmazonBedrockModel": "aws.bedrock",
+    "TransformersModel": "huggingface",
+    "VLLMModel": "vllm",
+    "MLXModel": "mlx",
+}
+PROVIDERS_BY_HOST = (
+    (r"\.openai\.azure\.com$", "azure.ai.openai"),
+    (r"\.services\.ai\.azure\.com$|\.inference\.ai\.azure\.com$", "azure.ai.inference"),
+    (r"(^|\.)deepseek\.com$", "deepseek"),
+    (r"(^|\.)groq\.com$", "groq"),
+    (r"(^|\.)mistral\.ai$", "mistral_ai"),
+    (r"(^|\.)x\.ai$", "x_ai"),
+    (r"(^|\.)perplexity\.ai$", "perplexity"),
+    (r"(^|\.)moonshot\.(ai|cn)$", "moonshot_ai"),
+    (r"^generativelanguage\.googleapis\.com$", "gcp.gemini"),
+    (r"^bedrock-runtime\.", "aws.bedrock"),
+)
+PROVIDERS_BY_LITELLM_PREFIX = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "groq": "groq",
+    "deepseek": "deepseek",
+    "perplexity": "perplexity",
+    "azure": "azure.ai.openai",
+    "azure_ai": "azure.ai.inference",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "vertex_ai": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+    "cohere": "cohere",
+    "cohere_chat": "cohere",
+    "watsonx": "ibm.watsonx.ai",
+    "moonshot": "moonshot_ai",
+    "ollama": "ollama",
+    "ollama_chat": "ollama",
+    "openrouter": "openrouter",
+    "huggingface": "huggingface",
+    "together_ai": "together_ai",
+    "hosted_vllm": "vllm",
+    "vllm": "vllm",
+}
+LOCAL_CLASSES = frozenset({"TransformersModel", "VLLMModel", "MLXModel"})
+INFERENCE_PROVIDERS = frozenset(
+    {
+        *("auto", "baseten", "black-forest-labs", "cerebras", "cohere", "deepinfra", "fal-ai", "featherless-ai"),
+        *("fireworks-ai", "groq", "hf-inference", "hyperbolic", "nebius", "novita", "nscale", "openai", "ovhcloud"),
+        *("publicai", "replicate", "sambanova", "scaleway", "together", "wavespeed", "zai-org"),
+    }
+)
+"""The hub's inference providers (`huggingface_hub`'s PROVIDER_T); any other value is `other`."""
+
+_SECRET = re.compile(
+    r"\b(sk|hf|gsk|xai|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[A-Z0-9]{12,}\b|\bBearer\s+\S+", re.IGNORECASE
+)
+_MAX_MODEL_ID = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a span says of the model that is called."""
+
+    provider: str = "unknown"
+    model_id: str | None = None
+    server_address: str | None = None
+    server_port: int | None = None
+    inference_provider: str | None = None
+
+
+def describe_model(model: object) -> ModelFacts:
+    """Read the facts from a model object. May raise whatever the object's attributes raise."""
+    known = _known_class(type(model))
+    model_id = getattr(model, "model_id", None)
+    url = _base_url(model) if known not in LOCAL_CLASSES else None
+    host = url.hostname if url else None
+    return ModelFacts(
+        provider=_provider(known, model_id, host),
+        model_id=public_model_id(model_id) if isinstance(model_id, str) else None,
+        server_address=host,
+        server_port=(url.port or {"https": 443, "http": 80}.get(url.scheme)) if url and host else None,
+        inference_provider=_inference_provider(model) if known == "InferenceClientModel" else None,
+    )
+
+
+def public_model_id(model_id: str) -> str | None:
+    """The id without user info, query or anything that looks like a key; None when nothing is left."""
+    text = model_id.strip()
+    if "://" in text:
+        parts = urlsplit(text)
+        host = parts.netloc.rpartition("@")[2]
+        text = f"{parts.scheme}://{host}{parts.path}"
+    return _SECRET.sub("[redacted]", text)[:_MAX_MODEL_ID] or None
+
+
+def _known_class(cls: type) -> str | None:
+    for base in cls.__mro__:
+        if base.__name__ in PROVIDERS_BY_CLASS and base.__module__.startswith("smolagents."):
+            return base.__name__
+    return None
+
+
+def _provider(known: str | None, model_id: object, host: str | None) -> str:
+    if known is None:
+        return "unknown"
+    if known == "OpenAIModel" and host:
+        return next((name for pattern, name in PROVIDERS_BY_HOST if re.search(pattern, host)), "openai")
+    if known == "LiteLLMModel" and isinstance(model_id, str) and "/" in model_id:
+        return PROVIDERS_BY_LITELLM_PREFIX.get(model_id.partition("/")[0], "litellm")
+    return PROVIDERS_BY_CLASS[known]
+
+
+def _base_url(model: object) -> _Url | None:
+    client = getattr(model, "client", None)
+    meta = getattr(client, "meta", None)  # boto3
+    settings = getattr(model, "client_kwargs", None)
+    settings = settings if isinstance(settings, dict) else {}
+    candidates = (
+        getattr(client, "base_url", None),  # openai
+        getattr(meta, "endpoint_url", None),
+        settings.get("base_url"),
+        settings.get("azure_endpoint"),
+        getattr(model, "api_base", None),
+        getattr(model, "model_id", None),  # InferenceClientModel takes an endpoint's address as the model
+    )
+    for candidate in candidates:
+        text = str(candidate) if candidate is not None and type(candidate).__name__ in ("str", "URL") else ""
+        if text.startswith(("http://", "https://")):
+            parts = urlsplit(text)
+            return _Url(parts.scheme, parts.hostname, parts.port)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Url:
+    scheme: str
+    hostname: str | None
+    port: int | None
+
+
+def _inference_provider(model: object) -> str | None:
+    settings = getattr(model, "client_kwargs", None)
+    value = settings.get("provider") if isinstance(settings, dict) else None
+    if value is None:
+        return None
+    return value if value in INFERENCE_PROVIDERS else "other"

@@ -1,0 +1,518 @@
+"""Ledger facts to spans and metrics: the only module that emits.
+
+`chat`, `execute_tool` and `invoke_agent` go through `opentelemetry-util-genai`; steps, plans and everything named
+`smolagents.*` directly through the API. No span is current longer than a call of ours lasts: whoever runs
+something inside one attaches `context` around it.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opentelemetry.context import Context, get_current, set_value
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+from opentelemetry.metrics import MeterProvider, get_meter
+from opentelemetry.trace import (
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    get_tracer,
+    set_span_in_context,
+)
+from opentelemetry.util.genai.completion_hook import load_completion_hook
+from opentelemetry.util.genai.handler import TelemetryHandler
+from opentelemetry.util.genai.invocation import (
+    Error,
+    InferenceInvocation,
+    LocalAgentInvocation,
+    ToolInvocation,
+)
+from opentelemetry.util.genai.types import InputMessage, OutputMessage
+from opentelemetry.util.genai.utils import fq_exception_type
+
+from otel_smol import semconv as sc
+from otel_smol.config import Config
+from otel_smol.context import current_conversation, in_scope
+from otel_smol.guard import guarded
+from otel_smol.history import by_source, by_tool, top
+from otel_smol.ledger import Call, RunLedger, Step
+from otel_smol.metrics import AGENTS, MODELS, Cap, LiveRun, Metrics
+from otel_smol.provider import ModelFacts
+from otel_smol.usage import Usage
+from otel_smol.version import __version__
+
+SCOPE = "otel_smol"
+SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION = "suppress_language_model_instrumentation"
+"""The key by which Traceloop's client instrumentations step aside for an outer one."""
+
+AttributeValue = str | bool | int | float | list[str] | list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """What a run's span says of its agent."""
+
+    name: str
+    type: str
+    max_steps: int
+    model_id: str | None
+    description: str | None
+    tools: frozenset[str]
+    turn_group: str
+
+
+class Telemetry:
+    """Makes the spans of one pair of providers."""
+
+    def __init__(
+        self,
+        config: Config,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        logger_provider: Any = None,
+    ) -> None:
+        self.config = config
+        self.tracer_provider, self.meter_provider = tracer_provider, meter_provider
+        self.handler = TelemetryHandler(
+            tracer_provider=tracer_provider,
+            meter_provider=meter_provider,
+            logger_provider=logger_provider,
+            completion_hook=load_completion_hook(),
+            instrumentation_scope_name=SCOPE,
+            instrumentation_scope_version=__version__,
+        )
+        self.tracer = get_tracer(SCOPE, __version__, tracer_provider)
+        self.agent_cap, self.model_cap = Cap("agents", AGENTS), Cap("models", MODELS)
+        self.metrics = Metrics(
+            get_meter(SCOPE, __version__, meter_provider=meter_provider), self.agent_cap, self.model_cap
+        )
+
+    @property
+    def captures_content(self) -> bool:
+        """Whether the user has switched content on."""
+        return self.handler.should_capture_content()
+
+    def error(self, exception: BaseException) -> Error:
+        """What a span says of an exception: its class, and its text only with content capture."""
+        message = str(exception) if self.captures_content else ""
+        return Error(message=message, type=fq_exception_type(exception))
+
+
+class Owner:
+    """Whom steps and calls belong to: a run, or an agent whose steps are driven by hand and that has no run."""
+
+    def __init__(
+        self, telemetry: Telemetry, agent: AgentFacts, ledger: RunLedger, parent: Owner | None, subject: object
+    ) -> None:
+        self.telemetry, self.agent, self.ledger, self.parent = telemetry, agent, ledger, parent
+        self._subject = weakref.ref(subject)
+        self.last_error: BaseException | None = None
+        """The last one that a step ended with."""
+        self.id = uuid.uuid4().hex
+        self.metric_name = telemetry.agent_cap(agent.name)
+        self.open_steps: list[StepSpan] = []
+        self.schema_characters: dict[tuple[int, ...], int] = {}
+        """Sizes of tool schemas by the tools offered: the same at each step."""
+
+    @property
+    def subject(self) -> Any:
+        """The agent object itself."""
+        return self._subject()
+
+    def step_context(self) -> Context:
+        """What a step's span is a child of."""
+        return in_scope(None, run=self, step=None, tool=None, call=None)
+
+    def metric_tool_name(self, tool: str) -> str:
+        """A tool's name on metrics: its own only if the agent really has it."""
+        if tool in self.agent.tools or tool == "python_interpreter":
+            return self.telemetry.metrics.tool_cap(tool)
+        return sc.OVERFLOW
+
+
+class RunSpan(Owner):
+    """`invoke_agent {agent}`: one run, from its first step to the end of its generator."""
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        agent: AgentFacts,
+        ledger: RunLedger,
+        parent: Owner | None,
+        subject: object,
+        previous: SpanContext | None,
+    ) -> None:
+        super().__init__(telemetry, agent, ledger, parent, subject)
+        self.reached_max_steps = False
+        self.finished = False
+        self._invocation: LocalAgentInvocation = telemetry.handler.invoke_local_agent(
+            request_model=agent.model_id, agent_name=agent.name, conversation_id=current_conversation()
+        )
+        self._invocation.suspend()
+        self.span = self._invocation.span
+        self.context = in_scope(self._invocation.context, run=self, step=None, tool=None, call=None)
+        if previous is not None:
+            self.span.add_link(previous)
+        self._invocation.metric_attributes[sc.AGENT_NAME] = self.metric_name
+        if agent.model_id:
+            self._invocation.metric_attributes[sc.REQUEST_MODEL] = telemetry.model_cap(agent.model_id)
+        self._live: LiveRun = telemetry.metrics.run_started(self.metric_name, agent.model_id, ledger)
+
+    def set_task(self, messages: Sequence[InputMessage]) -> None:
+        """Content: the task."""
+        self._invocation.input_messages = list(messages)
+
+    def set_answer(self, messages: Sequence[OutputMessage]) -> None:
+        """Content: the final answer."""
+        self._invocation.output_messages = list(messages)
+
+    def step_context(self) -> Context:
+        return self.context
+
+    def finish(self, state: str, exception: BaseException | None = None) -> None:
+        """End the run, once; whatever step is still open ends with it."""
+        if self.finished:
+            return
+        self.finished = True
+        for step in list(self.open_steps):
+            step.finish()
+        invocation = self._invocation
+        with guarded("describing a run"):
+            if state == "max_steps":
+                invocation.finish_reasons = ["max_steps"]
+            if self.telemetry.captures_content and self.agent.description:
+                invocation.agent_description = self.agent.description
+            invocation.attributes.update(self._attributes(state))
+        with guarded("recording a run's metrics"):
+            self.telemetry.metrics.run_ended(self._live, state, self.context)
+        with guarded("ending a run's span"):
+            if exception is None:
+                invocation.stop()
+            else:
+                invocation.fail(self.telemetry.error(exception))
+
+    def _attributes(self, state: str) -> dict[str, AttributeValue]:
+        ledger, billed = self.ledger, self.ledger.billed
+        attributes: dict[str, AttributeValue] = {
+            sc.AGENT_TYPE: self.agent.type,
+            sc.MAX_STEPS: self.agent.max_steps,
+            sc.TURN_GROUP: self.agent.turn_group,
+            sc.RUN_ID: self.id,
+            sc.RUN_STATE: state,
+            sc.RUN_STEPS: ledger.steps,
+            sc.RUN_PLANNING_STEPS: ledger.planning_steps,
+            sc.RUN_CALLS: ledger.calls,
+            sc.RUN_CALLS_WITHOUT_USAGE: ledger.calls_without_usage,
+            sc.RUN_RECOVERED_ERRORS: ledger.recovered_errors,
+        }
+        attributes.update(_fit_attributes(ledger))
+        if ledger.forecast_half_way is not None:
+            attributes[sc.FORECAST_INPUT_TOKENS] = ledger.forecast_half_way
+        if ledger.known:
+            attributes |= {
+                sc.RUN_INPUT_TOKENS: billed.input,
+                sc.RUN_OUTPUT_TOKENS: billed.output,
+                sc.RUN_FIXED_TOKENS: billed.fixed,
+                sc.RUN_NEW_TOKENS: billed.new,
+                sc.RUN_REPLAYED_TOKENS: billed.replayed,
+            }
+        if ledger.total_input or ledger.known:
+            attributes |= {
+                sc.RUN_TOTAL_INPUT_TOKENS: ledger.total_input,
+                sc.RUN_TOTAL_OUTPUT_TOKENS: ledger.total_output,
+            }
+        attributes.update(_ratios(ledger))
+        return attributes
+
+
+class StepSpan:
+    """`agent_step {agent}` or `plan {agent}`."""
+
+    def __init__(self, run: Owner, type: str, number: int | None, memory_step: object | None = None) -> None:
+        telemetry = run.telemetry
+        self.run, self.memory_step = run, memory_step
+        self.written: list[tuple[object, Any]] = []
+        """Memory steps and the messages that each wrote for this step's prompt."""
+        self.failed_call: BaseException | None = None
+        """Raised by the last model call; smolagents does not let each such error through."""
+        self.facts = Step(type, number)
+        self.is_final_answer = False
+        self.tool_calls = 0
+        self.pending_tool_calls: list[tuple[str, object, str]] = []
+        """Tool calls that the model asked for and that have not begun: name, arguments, id."""
+        self.pending_characters = 0
+        self.finished = False
+        self.exception: BaseException | None = None
+        name = "plan" if type == "planning" else "agent_step"
+        attributes: dict[str, AttributeValue] = {sc.AGENT_NAME: run.agent.name}
+        if type == "planning":
+            attributes[sc.OPERATION_NAME] = "plan"
+        base = run.step_context()
+        self.span = telemetry.tracer.start_span(
+            f"{name} {run.agent.name}", base, SpanKind.INTERNAL, attributes=attributes
+        )
+        self.context = in_scope(set_span_in_context(self.span, base), step=self, tool=None, call=None)
+        self._started = time.perf_counter()
+        run.open_steps.append(self)
+        telemetry.metrics.step_started(run.metric_name, self.facts)
+
+    def finish(self) -> None:
+        """End the step, once, with the error noted on it, if any."""
+        if self.finished:
+            return
+        self.finished = True
+        run = self.run
+        if self in run.open_steps:
+            run.open_steps.remove(self)
+        error = self.run.telemetry.error(self.exception) if self.exception is not None else None
+        with guarded("describing a step"):
+            run.ledger.end_step(self.facts, self.pending_characters)
+            if self.span.is_recording():
+                self.span.set_attributes(self._attributes())
+            if error is not None:
+                self.span.set_attribute(sc.ERROR_TYPE, error.type)
+                self.span.set_status(Status(StatusCode.ERROR, error.message or None))
+            seconds = time.perf_counter() - self._started
+            run.telemetry.metrics.step_ended(
+                run.metric_name, self.facts, seconds, error.type if error else None, self.context
+            )
+        self.span.end()
+
+    def _attributes(self) -> dict[str, AttributeValue]:
+        facts, billed, ledger = self.facts, self.facts.billed, self.run.ledger
+        attributes: dict[str, AttributeValue] = {sc.RUN_ID: self.run.id, sc.STEP_TYPE: facts.type}
+        if facts.number is not None:
+            attributes[sc.STEP_NUMBER] = facts.number
+        if facts.type != "planning":
+            attributes[sc.STEP_IS_FINAL_ANSWER] = self.is_final_answer
+            attributes[sc.STEP_TOOL_CALLS] = self.tool_calls
+        attributes.update(_fit_attributes(ledger))
+        if ledger.forecast is not None:
+            attributes[sc.FORECAST_INPUT_TOKENS] = ledger.forecast
+        if facts.last_call is not None:
+            attributes.update(history_attributes(facts.last_call))
+        if ledger.known:
+            attributes[sc.RUN_INPUT_TOKENS] = ledger.billed.input
+            attributes[sc.RUN_REPLAYED_TOKENS] = ledger.billed.replayed
+        attributes.update(_ratios(ledger))
+        if facts.calls and not facts.unknown_output:
+            attributes[sc.STEP_OUTPUT_TOKENS] = billed.output
+        if facts.calls and not facts.unknown_input:
+            attributes |= {
+                sc.STEP_INPUT_TOKENS: billed.input,
+                sc.STEP_FIXED_TOKENS: billed.fixed,
+                sc.STEP_NEW_TOKENS: billed.new,
+                sc.STEP_REPLAYED_TOKENS: billed.replayed,
+            }
+        return attributes
+
+
+class CallSpan:
+    """`chat {model}`: one model call as the agent sees it."""
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        model: ModelFacts,
+        owner: object,
+        run: Owner | None,
+        step: StepSpan | None,
+        call_type: str,
+        *,
+        suppress_all: bool,
+    ) -> None:
+        self.telemetry, self.model, self.owner, self.run, self.step = telemetry, model, owner, run, step
+        self.ledger = run.ledger if run is not None else RunLedger(max_steps=1)
+        self.facts: Call = self.ledger.begin_call(call_type, step.facts if step is not None else None)
+        self.inner_usages: list[Usage] = []
+        """Reported by calls made inside this one, by a model that delegates."""
+        self.finished = False
+        self.partial = False
+        self._invocation: InferenceInvocation = telemetry.handler.inference(
+            model.provider,
+            request_model=model.model_id,
+            server_address=model.server_address,
+            server_port=model.server_port,
+            context=_client_context(suppress_all),
+            conversation_id=current_conversation(),
+        )
+        self._invocation.suspend()
+        self.span = self._invocation.span
+        self.context = in_scope(self._invocation.context, call=self)
+        metric = self._invocation.metric_attributes
+        if model.model_id:
+            metric[sc.REQUEST_MODEL] = telemetry.model_cap(model.model_id)
+        if run is not None and telemetry.config.agent_name_on_client_metrics:
+            metric[sc.AGENT_NAME] = run.metric_name
+
+    @property
+    def invocation(self) -> InferenceInvocation:
+        """Where request and response facts go."""
+        return self._invocation
+
+    def chunk(self) -> None:
+        """A chunk of a streamed answer has arrived."""
+        self._invocation.record_stream_chunk()
+
+    def finish(self, usage: Usage, exception: BaseException | None = None, *, answered: bool) -> None:
+        """End the call, once, and book its usage here and with every run around it."""
+        if self.finished:
+            return
+        self.finished = True
+        invocation = self._invocation
+        with guarded("booking a model call"):
+            self.ledger.end_call(self.facts, usage, answered)
+            self._book_totals(usage)
+        with guarded("describing a model call"):
+            if usage.input_tokens is not None:
+                invocation.input_tokens = usage.input_tokens
+            if usage.output_tokens is not None:
+                invocation.output_tokens = usage.output_tokens
+            invocation.cache_read_input_tokens = usage.cache_read_tokens
+            invocation.cache_write_input_tokens = usage.cache_write_tokens
+            invocation.thinking_tokens = usage.reasoning_tokens
+            if self.facts.compacted_tokens:
+                invocation.conversation_compacted = True
+            invocation.attributes.update(self._attributes())
+        with guarded("recording a model call's metrics"):
+            if self.run is not None:
+                self.telemetry.metrics.call_ended(
+                    self.run.metric_name, self.model.model_id, self.facts, self.run.metric_tool_name
+                )
+        if self.step is not None:
+            self.step.failed_call = exception
+        with guarded("ending a model call's span"):
+            if exception is None:
+                invocation.stop()
+            else:
+                invocation.fail(self.telemetry.error(exception))
+
+    def _book_totals(self, usage: Usage) -> None:
+        run = self.run
+        while run is not None:
+            if run.ledger.add_total(usage.input_tokens or 0, usage.output_tokens or 0):
+                self.telemetry.metrics.budget_exceeded(run.metric_name)
+            run = run.parent
+
+    def _attributes(self) -> dict[str, AttributeValue]:
+        attributes: dict[str, AttributeValue] = {sc.CALL_TYPE: self.facts.type}
+        if self.run is not None:
+            attributes[sc.AGENT_NAME] = self.run.agent.name
+            attributes[sc.RUN_ID] = self.run.id
+        if self.model.inference_provider:
+            attributes[sc.INFERENCE_PROVIDER] = self.model.inference_provider
+        if self.partial:
+            attributes[sc.CALL_PARTIAL] = True
+        if self.step is not None and self.step.facts.number is not None:
+            attributes[sc.STEP_NUMBER] = self.step.facts.number
+        attributes.update(history_attributes(self.facts))
+        return attributes
+
+
+class ToolSpan:
+    """`execute_tool {tool}`: a tool or managed agent that runs within a run."""
+
+    def __init__(self, run: Owner, step: StepSpan | None, tool: object, name: str, *, managed: bool) -> None:
+        self.run, self.step, self.name = run, step, name
+        self.finished = False
+        self._invocation: ToolInvocation = run.telemetry.handler.tool(
+            name, tool_type="function", agent_name=run.agent.name
+        )
+        self._invocation.suspend()
+        self.context = in_scope(self._invocation.context, tool=tool)
+        metric_name = run.metric_tool_name(name)
+        self._invocation.metric_attributes |= {sc.TOOL_NAME: metric_name, sc.AGENT_NAME: run.metric_name}
+        self._invocation.attributes[sc.RUN_ID] = run.id
+        if managed:
+            self._invocation.attributes[sc.TOOL_MANAGED_AGENT] = True
+        if step is not None:
+            step.tool_calls += 1
+        run.telemetry.metrics.tool_started(run.metric_name, metric_name)
+
+    @property
+    def invocation(self) -> ToolInvocation:
+        """Where call id, description, arguments and result go."""
+        return self._invocation
+
+    def finish(self, characters: int | None, exception: BaseException | None = None) -> None:
+        """End the tool's span, once. `characters`: length of the result as text."""
+        if self.finished:
+            return
+        self.finished = True
+        if characters is not None:
+            self._invocation.attributes[sc.TOOL_OUTPUT_CHARACTERS] = characters
+            if self.step is not None:
+                self.step.facts.tool_outputs.append((self.name, characters))
+        if exception is None:
+            self._invocation.stop()
+        else:
+            self._invocation.fail(self.run.telemetry.error(exception))
+
+
+def history_attributes(call: Call) -> dict[str, AttributeValue]:
+    """`smolagents.history.*` of one prompt. The same keys whatever the step, so the size of a span does not grow."""
+    sizes = call.sizes
+    if sizes is None or call.tokens is None:
+        return {}
+    attributes: dict[str, AttributeValue] = {}
+    tools = top(by_tool(call.cells))
+    if tools:
+        attributes[sc.HISTORY_TOOL_NAMES] = [name for name, _ in tools]
+        attributes[sc.HISTORY_TOOL_TOKENS] = [n for _, n in tools]
+    if sizes.prefix_share is not None:
+        attributes[sc.HISTORY_PREFIX_SHARE] = sizes.prefix_share
+    if call.context_share is not None:
+        attributes[sc.CONTEXT_WINDOW_SHARE] = call.context_share
+    tokens = by_source(call.cells)
+    for source in sc.SOURCES:
+        if sizes.characters.get(source):
+            attributes[sc.HISTORY_SOURCE_CHARACTERS[source]] = sizes.characters[source]
+        if tokens.get(source):
+            attributes[sc.HISTORY_SOURCE_TOKENS[source]] = tokens[source]
+    if call.compacted_tokens:
+        attributes[sc.HISTORY_COMPACTED_TOKENS] = call.compacted_tokens
+    attributes |= {
+        sc.HISTORY_ESTIMATOR: "billed" if call.billed else "characters",
+        sc.HISTORY_MESSAGES: sizes.messages,
+        sc.HISTORY_CHARACTERS: sizes.total_characters,
+        sc.HISTORY_IMAGES: sizes.images,
+        sc.HISTORY_TOKENS: call.tokens,
+    }
+    return attributes
+
+
+def _fit_attributes(ledger: RunLedger) -> dict[str, AttributeValue]:
+    fit = ledger.fit
+    if fit is None:
+        return {}
+    attributes: dict[str, AttributeValue] = {
+        sc.FIT_BASE_TOKENS: fit.base_tokens,
+        sc.FIT_GROWTH_TOKENS: fit.growth_tokens,
+        sc.FIT_CALLS: fit.calls,
+    }
+    if fit.r_squared is not None:
+        attributes[sc.FIT_R_SQUARED] = fit.r_squared
+    return attributes
+
+
+def _ratios(ledger: RunLedger) -> dict[str, AttributeValue]:
+    ratios: Mapping[str, float | None] = {sc.RUN_OVERPAY: ledger.overpay, sc.RUN_REPLAY_SHARE: ledger.replay_share}
+    return {name: value for name, value in ratios.items() if value is not None}
+
+
+def _client_context(suppress_all: bool) -> Context:
+    """Ours is the one chat span of this call: tell the client libraries' instrumentations, in their own words.
+
+    `suppress_all` also silences HTTP spans below; it is for clients whose instrumentation knows no other word.
+    """
+    if not suppress_all:
+        return set_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION, True)
+    with suppress_instrumentation():
+        return set_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION, True, get_current())
