@@ -1,0 +1,207 @@
+"""Fixtures: otel_smol switched on with exporters in memory, and what must hold after every test."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import Sampler
+
+from otel_smol import SmolagentsInstrumentor
+from otel_smol.metrics import _live
+
+CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+
+class Recorder(SpanProcessor):
+    """Keeps ended spans in order, and counts those that were only started."""
+
+    def __init__(self) -> None:
+        self.ended: list[ReadableSpan] = []
+        self.open = 0
+
+    def on_start(self, span: Span, parent_context: Any = None) -> None:
+        self.open += 1
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.open -= 1
+        self.ended.append(span)
+
+
+class Observed:
+    """What came out of a test: spans, metrics, log records."""
+
+    def __init__(self, sampler: Sampler | None = None, limits: SpanLimits | None = None) -> None:
+        self.recorder, self.reader, self.log_exporter = Recorder(), InMemoryMetricReader(), InMemoryLogRecordExporter()
+        self.tracer_provider = TracerProvider(sampler=sampler, span_limits=limits)
+        self.tracer_provider.add_span_processor(self.recorder)
+        self.meter_provider = MeterProvider([self.reader])
+        self.logger_provider = LoggerProvider()
+        self.logger_provider.add_log_record_processor(SimpleLogRecordProcessor(self.log_exporter))
+
+    def instrument(self, **arguments: Any) -> None:
+        SmolagentsInstrumentor().instrument(
+            tracer_provider=self.tracer_provider,
+            meter_provider=self.meter_provider,
+            logger_provider=self.logger_provider,
+            **arguments,
+        )
+
+    # --- spans
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        """All spans of ours, in the order they ended."""
+        return [span for span in self.recorder.ended if _scope(span) == "otel_smol"]
+
+    def named(self, prefix: str) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.name.split(" ")[0] == prefix]
+
+    @property
+    def runs(self) -> list[ReadableSpan]:
+        return self.named("invoke_agent")
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """Attributes of the one run."""
+        [span] = self.runs
+        return attributes(span)
+
+    @property
+    def steps(self) -> list[ReadableSpan]:
+        return self.named("agent_step")
+
+    @property
+    def plans(self) -> list[ReadableSpan]:
+        return self.named("plan")
+
+    @property
+    def chats(self) -> list[ReadableSpan]:
+        return self.named("chat")
+
+    @property
+    def tools(self) -> list[ReadableSpan]:
+        return self.named("execute_tool")
+
+    def tracer(self) -> trace.Tracer:
+        """The application's own tracer."""
+        return self.tracer_provider.get_tracer("application")
+
+    # --- metrics
+
+    def points(self, name: str) -> list[tuple[dict[str, Any], Any]]:
+        """All points of a metric: attributes, and value (a histogram's is its point)."""
+        data = self.reader.get_metrics_data()
+        found = []
+        for resource in data.resource_metrics if data else ():
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    if metric.name == name:
+                        found += [(dict(p.attributes or {}), getattr(p, "value", p)) for p in metric.data.data_points]
+        return found
+
+    def total(self, name: str, **where: Any) -> float:
+        """Sum of a counter, or of a histogram's values, over the points with these attributes (dots as `__`)."""
+        wanted = {key.replace("__", "."): value for key, value in where.items()}
+        return sum(
+            getattr(value, "sum", value)
+            for point, value in self.points(name)
+            if all(point.get(key) == expected for key, expected in wanted.items())
+        )
+
+    def metric_names(self) -> set[str]:
+        data = self.reader.get_metrics_data()
+        return {
+            metric.name
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+    def series(self) -> int:
+        """How many series there are in all."""
+        data = self.reader.get_metrics_data()
+        return sum(
+            len(metric.data.data_points)
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        )
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    """A span's attributes as a plain dict."""
+    return dict(span.attributes or {})
+
+
+def _scope(span: ReadableSpan) -> str:
+    return span.instrumentation_scope.name if span.instrumentation_scope else ""
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    """Every test begins and ends uninstrumented, with no span current and no run alive."""
+    yield
+    if SmolagentsInstrumentor().is_instrumented_by_opentelemetry:
+        SmolagentsInstrumentor().uninstrument()
+    gc.collect()
+    assert not trace.get_current_span().get_span_context().is_valid, "a span is still current"
+    assert not _live, "a run is still counted as live"
+
+
+@pytest.fixture
+def observe() -> Callable[..., Observed]:
+    """Make an `Observed` and switch otel_smol on with it."""
+
+    def start(sampler: Sampler | None = None, limits: SpanLimits | None = None, **arguments: Any) -> Observed:
+        observed = Observed(sampler, limits)
+        observed.instrument(**arguments)
+        return observed
+
+    return start
+
+
+@pytest.fixture
+def observed(observe: Callable[..., Observed]) -> Observed:
+    """otel_smol switched on, without content."""
+    return observe()
+
+
+@pytest.fixture
+def observed_content(observe: Callable[..., Observed], monkeypatch: pytest.MonkeyPatch) -> Observed:
+    """otel_smol switched on, with content on spans."""
+    monkeypatch.setenv(CONTENT_VARIABLE, "SPAN_ONLY")
+    return observe()
+
+
+class Warnings(logging.Handler):
+    """Collects warnings of otel_smol and of OpenTelemetry."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(("otel_smol", "opentelemetry")):
+            self.lines.append(record.getMessage())
+
+    def of(self, text: str) -> list[str]:
+        return [line for line in self.lines if text in line]
+
+
+@pytest.fixture
+def warned() -> Iterator[Warnings]:
+    """Warnings logged during the test."""
+    handler = Warnings()
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)
