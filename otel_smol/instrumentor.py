@@ -15,6 +15,7 @@ from otel_smol.guard import forget_warnings, guarded, warn_once
 
 if TYPE_CHECKING:
     from otel_smol.patches import Patches
+    from otel_smol.shutdown import Ending
 
 SUPPORTED_SMOLAGENTS = ">=1.20,<2"
 """Versions that the tests run with. With others we try, after a warning."""
@@ -37,6 +38,7 @@ class SmolagentsInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     # `BaseInstrumentor` is a singleton whose `__init__` may run again, so what is on is kept on the class.
     _patches: Patches | None = None
+    _ending: Ending | None = None
     _arguments: dict[str, Any] | None = None
 
     def instrumentation_dependencies(self) -> Collection[str]:
@@ -54,6 +56,9 @@ class SmolagentsInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     def _uninstrument(self, **kwargs: Any) -> None:
         cls = SmolagentsInstrumentor
         cls._arguments = None  # a hook that has not fired yet does nothing when it does
+        if cls._ending is not None:
+            cls._ending.forget()
+            cls._ending = None
         if cls._patches is not None:
             cls._patches.remove()
             cls._patches = None
@@ -70,6 +75,7 @@ def _apply(module: Any) -> None:
         arguments = cls._arguments
         config = Config.load(arguments)
         from otel_smol.patches import Patches  # late: they need much that a process without smolagents does not
+        from otel_smol.shutdown import Ending
         from otel_smol.telemetry import Telemetry
 
         telemetry = Telemetry(
@@ -80,6 +86,8 @@ def _apply(module: Any) -> None:
         )
         cls._patches = Patches(telemetry, config)
         cls._patches.apply()
+        cls._ending = Ending(cls._patches)
+        cls._ending.watch()
 
 
 def _check_version() -> None:

@@ -66,6 +66,13 @@ _lock = threading.Lock()
 # before uninstrument() has to go on telling the truth after the next instrument().
 
 
+def forget_live_runs() -> None:
+    """In a forked child: the runs that went on are the parent's."""
+    global _lock
+    _lock = threading.Lock()  # whoever held it stayed behind
+    _live.clear()
+
+
 class Metrics:
     """All instruments of one meter provider."""
 
