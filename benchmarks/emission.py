@@ -11,10 +11,10 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.trace import SpanKind, set_span_in_context
+from opentelemetry.trace import SpanKind, get_current_span, set_span_in_context
 
-Measurement = tuple[str, str, str, tuple[float, ...], float, dict[str, Any]]
-"""Kind of instrument, name, unit, buckets, value, attributes."""
+Measurement = tuple[str, str, str, tuple[float, ...], float, dict[str, Any], int]
+"""Kind of instrument, name, unit, buckets, value, attributes, and the id of the span it was recorded in (exemplars)."""
 
 
 class KeepSpans(SpanProcessor):
@@ -71,7 +71,8 @@ class _Recording:
         self._measurements, self._head = measurements, (kind, name, unit, buckets)
 
     def record(self, value: float, attributes: Any = None, context: Context | None = None) -> None:
-        self._measurements.append((*self._head, value, dict(attributes or {})))
+        span_id = get_current_span(context).get_span_context().span_id
+        self._measurements.append((*self._head, value, dict(attributes or {}), span_id))
 
     add = record
 
@@ -82,7 +83,8 @@ class Emission:
 
     spans: list[tuple[str, SpanKind, int | None, dict[str, Any]]] = field(default_factory=list)
     """Name, kind, position of the parent, attributes; in the order started."""
-    measurements: list[Measurement] = field(default_factory=list)
+    measurements: list[tuple[Measurement, int | None]] = field(default_factory=list)
+    """With the position of the span that each was recorded in."""
 
     @staticmethod
     def of(spans: Sequence[ReadableSpan], measurements: list[Measurement]) -> Emission:
@@ -98,7 +100,7 @@ class Emission:
             )
             for span in ordered
         ]
-        return Emission(rows, measurements)
+        return Emission(rows, [(measurement, positions.get(measurement[6])) for measurement in measurements])
 
     def emit(self, tracer_provider: TracerProvider, meter_provider: MeterProvider) -> None:
         """The floor: the same spans, attributes and points through the bare SDK, nothing computed."""
@@ -113,7 +115,7 @@ class Emission:
             open_spans.append(span)
         for span in reversed(open_spans):
             span.end()
-        for kind_name, name, unit, buckets, value, attributes in self.measurements:
+        for (kind_name, name, unit, buckets, value, attributes, _), position in self.measurements:
             instrument = instruments.get(name)
             if instrument is None:
                 instrument = instruments[name] = (
@@ -121,4 +123,5 @@ class Emission:
                     if kind_name == "counter"
                     else meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=list(buckets) or None)
                 )
-            (instrument.add if kind_name == "counter" else instrument.record)(value, attributes)
+            context = contexts[position] if position is not None else None
+            (instrument.add if kind_name == "counter" else instrument.record)(value, attributes, context)

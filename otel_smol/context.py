@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from contextvars import Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.context import Context, attach, create_key, detach, get_value, set_value
 
@@ -19,8 +20,7 @@ _SCOPE = create_key("otel_smol.scope")
 _CONVERSATION = create_key("otel_smol.conversation")
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """The run, step, tool and call that the current code belongs to, where there are such."""
 
     run: Owner | None = None
@@ -41,20 +41,28 @@ def current_scope(context: Context | None = None) -> Scope:
     return scope if isinstance(scope, Scope) else _NOWHERE
 
 
-def in_scope(context: Context | None, **changes: object) -> Context:
+def in_scope(context: Context | None, **changes: Any) -> Context:
     """A context like the given one (default: the current one) with these parts of the scope changed."""
-    scope = replace(current_scope(context), **changes)  # type: ignore[arg-type]
-    return set_value(_SCOPE, scope, context)
+    return set_value(_SCOPE, current_scope(context)._replace(**changes), context)
 
 
-@contextmanager
-def attached(context: Context) -> Iterator[None]:
+class attached:
     """Make a context current inside the block. Never hold it across a `yield` to the user's code."""
-    token = attach(context)
-    try:
-        yield
-    finally:
-        detach(token)
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._token: Token[Context] | None = None
+
+    def __enter__(self) -> None:
+        self._token = attach(self._context)
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            detach(self._token)
 
 
 @contextmanager

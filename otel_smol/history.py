@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from otel_smol.semconv import FIXED_SOURCES, OVERFLOW, TOP_TOOLS
 
@@ -26,8 +26,7 @@ CHARACTERS_PER_TOKEN = 4.0
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message of a prompt, described when it is first seen."""
 
     source: str
@@ -39,8 +38,7 @@ class Message:
     """An observation's characters by the tool that caused them; they add up to `characters`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """A share of a prompt that is counted as one: same source, same tool, same age."""
 
     source: str

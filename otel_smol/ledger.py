@@ -51,17 +51,8 @@ class Call:
     context_share: float | None = None
     answered: bool = False
 
-    def count(self) -> TokenCount:
-        """The split of `tokens`."""
-        count = TokenCount(input=self.tokens or 0, output=self.usage.output_tokens or 0)
-        for cell, n in self.cells.items():
-            if cell.source in FIXED_SOURCES:
-                count.fixed += n
-            elif cell.replayed:
-                count.replayed += n
-            else:
-                count.new += n
-        return count
+    count: TokenCount = field(default_factory=TokenCount)
+    """The split of `tokens`, once the call has ended."""
 
 
 @dataclass(slots=True)
@@ -110,6 +101,7 @@ class RunLedger:
         self._pending_characters = 0
         self._fit = OnlineFit()
         self._fit_broken = False
+        self._line: Fit | None = None
         self._planning = Planning(planning_interval)
         self._other_input = 0
         self._forecasts: list[int | None] = []
@@ -128,18 +120,19 @@ class RunLedger:
     ) -> None:
         """Size up the prompt of a call, before it is made (see `History.measure`)."""
         with self._lock:
-            sizes = self.history.measure(call.type, bodies, describe, schema_characters)
-            call.sizes = sizes
-            self._estimate(call, sizes)
-            if call.context_share is not None:
-                self.max_context_share = max(self.max_context_share or 0.0, call.context_share)
+            call.sizes = self.history.measure(call.type, bodies, describe, schema_characters)
+            self._set_tokens(call, round(call.sizes.weight * self._ratio()))
 
     def end_call(self, call: Call, usage: Usage, answered: bool) -> None:
         """Book what the provider reported. A call that failed has nothing to report and is no call without usage."""
         with self._lock:
             call.usage, call.answered = usage, answered
             if usage.input_tokens is not None:
-                self._bill(call, usage.input_tokens)
+                call.billed = True
+                if call.sizes is not None and call.sizes.weight:
+                    self._tokens_per_character = usage.input_tokens / call.sizes.weight
+                self._set_tokens(call, usage.input_tokens)
+            self._split(call)
             if answered or usage != UNKNOWN:
                 self._book(call, usage)
             self._note_history(call)
@@ -186,7 +179,7 @@ class RunLedger:
     def fit(self) -> Fit | None:
         """The line through the action prompts. None when one of them was answered without usage: it would not be the
         bill's."""
-        return None if self._fit_broken else self._fit.fit()
+        return self._line
 
     @property
     def forecast(self) -> int | None:
@@ -203,26 +196,28 @@ class RunLedger:
     def _ratio(self) -> float:
         return self._tokens_per_character or 1 / CHARACTERS_PER_TOKEN
 
-    def _estimate(self, call: Call, sizes: PromptSizes) -> None:
-        self._set_tokens(call, sizes, round(sizes.weight * self._ratio()))
-
-    def _bill(self, call: Call, tokens: int) -> None:
-        call.billed = True
-        if call.sizes is None:
-            call.tokens, call.cells = tokens, {Cell("other", None, False): tokens}
-            return
-        if call.sizes.weight:
-            self._tokens_per_character = tokens / call.sizes.weight
-        self._set_tokens(call, call.sizes, tokens)
-
-    def _set_tokens(self, call: Call, sizes: PromptSizes, tokens: int) -> None:
+    def _set_tokens(self, call: Call, tokens: int) -> None:
         call.tokens = tokens
-        call.cells = split(sizes.cells, tokens)
-        call.compacted_tokens = round(sizes.compacted * tokens / sizes.weight) if sizes.weight else 0
         call.context_share = tokens / self.context_window if self.context_window else None
+        if call.context_share is not None:
+            self.max_context_share = max(self.max_context_share or 0.0, call.context_share)
+
+    def _split(self, call: Call) -> None:
+        sizes, tokens = call.sizes, call.tokens or 0
+        call.cells = {Cell("other", None, False): tokens} if sizes is None else split(sizes.cells, tokens)
+        if sizes is not None and sizes.compacted and sizes.weight:
+            call.compacted_tokens = round(sizes.compacted * tokens / sizes.weight)
+        count = call.count = TokenCount(tokens, call.usage.output_tokens or 0)
+        for cell, n in call.cells.items():
+            if cell.source in FIXED_SOURCES:
+                count.fixed += n
+            elif cell.replayed:
+                count.replayed += n
+            else:
+                count.new += n
 
     def _book(self, call: Call, usage: Usage) -> None:
-        count = call.count()
+        count = call.count
         if not call.billed:
             count = TokenCount(output=count.output)
             self.calls_without_usage += 1
@@ -242,9 +237,8 @@ class RunLedger:
             call.step.last_call = call
         if call.type == "other" or call.sizes is None or not (call.answered or call.billed):
             return
-        count = call.count()
-        self._sent += count.new + count.replayed
-        self._added += count.new
+        self._sent += call.count.new + call.count.replayed
+        self._added += call.count.new
         if call.type == "action":
             self._pending_characters = 0
 
@@ -252,9 +246,10 @@ class RunLedger:
         tokens = call.tokens or 0
         if call.type == "action":
             if not call.billed:
-                self._fit_broken = True
+                self._fit_broken, self._line = True, None
                 return
             self._fit.add(tokens)
+            self._line = None if self._fit_broken else self._fit.fit()
             self._forecasts.append(self._forecast())
         elif not call.billed:
             return

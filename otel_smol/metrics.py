@@ -170,7 +170,7 @@ class Metrics:
             if call.answered:
                 self._without_usage.add(1, self._with_model(attributes, model))
             return
-        count = call.count()
+        count = call.count
         for source, tokens in by_source(call.cells).items():
             if tokens:
                 self._history_input.add(tokens, {**attributes, sc.HISTORY_SOURCE: source})

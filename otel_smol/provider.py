@@ -138,6 +138,7 @@ def _base_url(model: object) -> _Url | None:
         settings.get("base_url"),
         settings.get("azure_endpoint"),
         getattr(model, "api_base", None),
+        getattr(client, "model", None),  # huggingface_hub's client keeps its `base_url` there
         getattr(model, "model_id", None),  # InferenceClientModel takes an endpoint's address as the model
     )
     for candidate in candidates:

@@ -163,6 +163,7 @@ def decompress(body: bytes, encoding: str) -> bytes:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # the default of 5 resets connections when many processes send at once
     receiver: Receiver
 
     def server_bind(self) -> None:

@@ -240,6 +240,8 @@ class StepSpan:
         self.run, self.memory_step = run, memory_step
         self.written: list[tuple[object, Any]] = []
         """Memory steps and the messages that each wrote for this step's prompt."""
+        self.history: dict[str, AttributeValue] = {}
+        """`smolagents.history.*` of its last own call."""
         self.failed_call: BaseException | None = None
         """Raised by the last model call; smolagents does not let each such error through."""
         self.facts = Step(type, number)
@@ -296,8 +298,7 @@ class StepSpan:
         attributes.update(_fit_attributes(ledger))
         if ledger.forecast is not None:
             attributes[sc.FORECAST_INPUT_TOKENS] = ledger.forecast
-        if facts.last_call is not None:
-            attributes.update(history_attributes(facts.last_call))
+        attributes.update(self.history)
         if ledger.known:
             attributes[sc.RUN_INPUT_TOKENS] = ledger.billed.input
             attributes[sc.RUN_REPLAYED_TOKENS] = ledger.billed.replayed
@@ -412,7 +413,10 @@ class CallSpan:
             attributes[sc.CALL_PARTIAL] = True
         if self.step is not None and self.step.facts.number is not None:
             attributes[sc.STEP_NUMBER] = self.step.facts.number
-        attributes.update(history_attributes(self.facts))
+        history = history_attributes(self.facts)
+        attributes.update(history)
+        if self.step is not None:
+            self.step.history = history
         return attributes
 
 

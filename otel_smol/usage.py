@@ -53,7 +53,10 @@ def from_message(message: object) -> Usage:
     at its word. Never raises.
     """
     own = _from_token_usage(_read(message, "token_usage"))
-    response, written = _from_response(_read(message, "raw"))
+    raw = _read(message, "raw")
+    if raw is None:
+        return _usage(own.input_tokens, own.output_tokens, own.cache_read_tokens, own.cache_write_tokens, None)
+    response, written = _from_response(raw)
     copied = own.input_tokens is None or own.input_tokens == written
     return _usage(
         response.input_tokens if copied else own.input_tokens,
@@ -198,11 +201,15 @@ def _usage(
 
 
 def _read(obj: object, name: str) -> object:
-    """Item or attribute ``name``; None where there is none or reading it fails."""
+    """Attribute or item ``name``; None where there is none or reading it fails.
+
+    The attribute first: huggingface_hub's answers are both, and as items they lack what their types do not know.
+    """
     try:
-        if isinstance(obj, Mapping) and name in obj:
-            return obj[name]
-        return getattr(obj, name, None)
+        value = getattr(obj, name, None)
+        if value is None and isinstance(obj, Mapping):
+            value = obj.get(name)
+        return value
     except Exception:  # objects of the user's own model: anything may happen
         return None
 

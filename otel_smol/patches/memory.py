@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_smol.context import current_scope
 from otel_smol.guard import guarded
@@ -26,18 +26,16 @@ _serial = count(1)
 STEP_KINDS = ("SystemPromptStep", "TaskStep", "PlanningStep", "ActionStep")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """The memory step that a message comes from."""
 
     memory_step: object
     serial: int
     kind: str | None
     """One of `STEP_KINDS`, or None for a kind that we do not know."""
-    group: Any
-    """All messages of the step."""
-    position: int
-    """Of this message among them."""
+    role: str
+    nth: int
+    """Which of the step's messages of this role it is, counted from 0."""
 
 
 @dataclass(slots=True)
@@ -57,7 +55,7 @@ class MemorySteps:
 
     def facts(self, memory_step: object) -> StepFacts:
         """The facts of a step; its serial number is given at first sight."""
-        return self._facts.setdefault(memory_step, lambda: StepFacts(next(_serial)))
+        return self._facts.get(memory_step) or self._facts.setdefault(memory_step, lambda: StepFacts(next(_serial)))
 
 
 def to_messages(wrapped: Callable[..., Any], memory_step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -98,12 +96,22 @@ def origins(memory_steps: MemorySteps, written: list[tuple[object, Any]], messag
     for memory_step, group in reversed(written):
         if not wanted:
             break
-        for position, message in enumerate(group):
-            if id(message) in wanted:
-                wanted.discard(id(message))
-                serial = memory_steps.facts(memory_step).serial
-                found[id(message)] = Origin(memory_step, serial, step_kind(type(memory_step)), group, position)
+        if wanted.isdisjoint(map(id, group)):
+            continue
+        serial, kind = memory_steps.facts(memory_step).serial, step_kind(type(memory_step))
+        seen: dict[str, int] = {}
+        for message in group:
+            name = role(message)
+            nth = seen[name] = seen.get(name, -1) + 1
+            found[id(message)] = Origin(memory_step, serial, kind, name, nth)
+            wanted.discard(id(message))
     return found
+
+
+def role(message: Any) -> str:
+    """A message's role as text, whether the message is an object or a dict and the role text or an enum."""
+    value = message.get("role") if isinstance(message, dict) else message.role
+    return str(getattr(value, "value", value))
 
 
 def step_kind(cls: type) -> str | None:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from otel_smol.history import Body, Message, share_among
-from otel_smol.patches.memory import MemorySteps, Origin, origins
+from otel_smol.patches.memory import MemorySteps, Origin, origins, role
 from otel_smol.telemetry import Owner, StepSpan
 
 _TASK, _OBSERVATION = "New task:\n", "Observation:\n"
+_SOURCES_BY_KIND = {"SystemPromptStep": "system_prompt", "TaskStep": "task", "PlanningStep": "plan"}
 
 
 def bodies(messages: Sequence[Any]) -> list[Body]:
@@ -82,36 +83,34 @@ class Prompt:
             self._origins = origins(self._memory_steps, self._written, list(self.messages[index:]))
         message, body = self.messages[index], self.bodies[index]
         origin = self._origins.get(id(message))
-        source = self._source(index, role(message), body, origin)
+        source = self._source(index, message, body, origin)
         characters, images = measures(body)
         tools = self._tools(origin, characters) if source == "observation" else ()
         if origin is None:
             return Message(source, ("text", source, body), characters, images, tools)
-        before = sum(role(other) == role(message) for other in origin.group[: origin.position])
-        return Message(source, (origin.serial, role(message), before), characters, images, tools)
+        return Message(source, (origin.serial, origin.role, origin.nth), characters, images, tools)
 
-    def _source(self, index: int, role: str, body: Body, origin: Origin | None) -> str:
+    def _source(self, index: int, message: Any, body: Body, origin: Origin | None) -> str:
         if self._call_type == "other":
             return "other"
         if origin is not None:
-            return _source_of_step(origin, role, body)
-        if role == "system":
+            return _source_of_step(origin, body)
+        said_by = role(message)
+        if said_by == "system":
             return "system_prompt"
-        if self._call_type != "action":
-            return (
-                "task"  # the templates around a planning or final-answer prompt: told to the model, not left by steps
-            )
-        return self._source_by_role(index, role, body)
+        if self._call_type != "action":  # templates around a planning or final-answer prompt: no step left them behind
+            return "task"
+        return self._source_by_role(index, said_by, body)
 
-    def _source_by_role(self, index: int, role: str, body: Body) -> str:
+    def _source_by_role(self, index: int, said_by: str, body: Body) -> str:
         """For agents that write their own prompts: nothing tells where a message is from but itself."""
         text = body if isinstance(body, str) else next((part for part in body if isinstance(part, str)), "")
-        if role == "user":
-            first = not any(_role_is(other, "user") for other in self.messages[:index])
+        if said_by == "user":
+            first = not any(role(other) == "user" for other in self.messages[:index])
             return "task" if first or text.startswith(_TASK) else "other"
-        if role == "tool-response" or role == "tool":
+        if said_by in ("tool-response", "tool"):
             return "observation" if text.startswith(_OBSERVATION) or "Error:\n" not in text else "error"
-        return {"assistant": "assistant", "tool-call": "tool_call"}.get(role, "other")
+        return {"assistant": "assistant", "tool-call": "tool_call"}.get(said_by, "other")
 
     def _tools(self, origin: Origin | None, characters: int) -> tuple[tuple[str, int], ...]:
         if origin is None:
@@ -124,33 +123,17 @@ class Prompt:
         return share_among(characters, outputs, remainder)
 
 
-def _source_of_step(origin: Origin, role: str, body: Body) -> str:
-    if origin.kind == "SystemPromptStep":
-        return "system_prompt"
-    if origin.kind == "TaskStep":
-        return "task"
-    if origin.kind == "PlanningStep":
-        return "plan"
+def _source_of_step(origin: Origin, body: Body) -> str:
     if origin.kind != "ActionStep":
-        return "other"
-    if role == "assistant":
+        return _SOURCES_BY_KIND.get(origin.kind or "", "other")
+    if origin.role == "assistant":
         return "assistant"
-    if role == "tool-call":
+    if origin.role == "tool-call":
         return "tool_call"
-    if role == "tool-response":
+    if origin.role == "tool-response":
         observed = isinstance(body, str) and body.startswith(_OBSERVATION)
         return "observation" if observed or getattr(origin.memory_step, "error", None) is None else "error"
     return "image" if measures(body)[1] else "other"
-
-
-def role(message: Any) -> str:
-    """A message's role as text."""
-    value = message.get("role") if isinstance(message, dict) else message.role
-    return str(getattr(value, "value", value))
-
-
-def _role_is(message: Any, wanted: str) -> bool:
-    return role(message) == wanted
 
 
 def schema_characters(owner: Owner | None, tools: Sequence[Any] | None, schema: Any) -> int:
