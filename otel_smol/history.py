@@ -154,7 +154,9 @@ class History:
         removed = view.truncate(unchanged)
         prefix = view.weight()
         cells = {Cell(source, tool, source not in FIXED_SOURCES): w for (source, tool), w in view.weights.items() if w}
-        tail = [self._enter(view, bodies[i], describe(i), cells) for i in range(unchanged, len(bodies))]
+        start = self._numbers
+        tail = [self._enter(view, bodies[i], describe(i), cells, start) for i in range(unchanged, len(bodies))]
+        self._forget(removed, view)
         _add(cells, Cell("tool_schema", None, False), schema_characters)
         characters = {source: n for source, n in view.characters.items() if n}
         if schema_characters:
@@ -164,7 +166,7 @@ class History:
             characters=characters,
             images=view.images,
             cells=cells,
-            compacted=self._saved(removed, [part for part, _ in tail]),
+            compacted=_saved(removed, [part for part, _ in tail]),
             prefix_share=None if first or not previous else prefix / previous,
             new_messages=tuple(unchanged + i for i, (_, new) in enumerate(tail) if new),
             refs=",".join(str(a) if a == b else f"{a}-{b}" for a, b in view.ranges),
@@ -188,38 +190,46 @@ class History:
         refs = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in view.ranges)
         return PromptSizes(len(bodies), characters, view.images, cells, 0, None, tuple(range(len(bodies))), refs)
 
-    def _enter(self, view: _View, body: Body, message: Message, cells: dict[Cell, int]) -> tuple[_Part, bool]:
-        known = self._sent.get(message.key)
-        replayed = known is not None and known.body == body
-        if known is None or not replayed:
-            known = self._sent[message.key] = _Part(message, body, self._numbers)
+    def _enter(
+        self, view: _View, body: Body, message: Message, cells: dict[Cell, int], start: int
+    ) -> tuple[_Part, bool]:
+        """Add a message to a view. `start`: numbers from here on were given for this very prompt, which may say a thing
+        twice. Also tells whether the message got a number of its own."""
+        part = self._sent.get(message.key)
+        known = part is not None and part.body == body
+        if part is None or not known:
+            part = self._sent[message.key] = _Part(message, body, self._numbers)
             self._numbers += 1
-        view.append(known)
-        for (source, tool), weight in _weights(known.message):
+        view.append(part)
+        replayed = part.number < start
+        for (source, tool), weight in _weights(part.message):
             _add(cells, Cell(source, tool, replayed and source not in FIXED_SOURCES), weight)
-        return known, not replayed
+        return part, not known
 
-    def _saved(self, removed: Sequence[_Part], tail: Sequence[_Part]) -> int:
-        """Weight of the history that went away, less what took its place.
+    def _forget(self, removed: Sequence[_Part], view: _View) -> None:
+        """No longer hold what has gone: a run that trims its memory wants it freed. Put back, it counts as new."""
+        if removed:
+            for key in {part.message.key for part in removed} - {part.message.key for part in view.parts}:
+                self._sent.pop(key, None)
 
-        What took its place: the same messages with another text, and unknown messages that stand before one that
-        was there already or come from no known kind of step (a summary). What a step has just added is neither.
-        """
-        gone = {part.message.key: part for part in removed if part.message.source not in FIXED_SOURCES}
-        if not gone:
-            return 0
-        last_kept = max((i for i, part in enumerate(tail) if part.message.key in gone), default=-1)
-        saved = sum(_weight(part.message) for part in gone.values())
-        present = set()
-        for i, part in enumerate(tail):
-            if part.message.source in FIXED_SOURCES:
-                continue
-            if i <= last_kept or part.message.source == "other":
-                saved -= _weight(part.message)
-            present.add(part.message.key)
-        for key in gone.keys() - present:  # not held any longer: a run that trims its memory wants it freed
-            self._sent.pop(key, None)
-        return max(saved, 0)
+
+def _saved(removed: Sequence[_Part], tail: Sequence[_Part]) -> int:
+    """Weight of the history that went away, less what took its place.
+
+    What took its place: the same messages with another text, and unknown messages that stand before one that was
+    there already or come from no known kind of step (a summary). What a step has just added is neither.
+    """
+    gone = [part.message for part in removed if part.message.source not in FIXED_SOURCES]
+    if not gone:
+        return 0
+    keys = {message.key for message in gone}
+    last_kept = max((i for i, part in enumerate(tail) if part.message.key in keys), default=-1)
+    in_their_place = [
+        part.message
+        for i, part in enumerate(tail)
+        if part.message.source not in FIXED_SOURCES and (i <= last_kept or part.message.source == "other")
+    ]
+    return max(sum(map(_weight, gone)) - sum(map(_weight, in_their_place)), 0)
 
 
 def split(cells: Mapping[Cell, int], tokens: int) -> dict[Cell, int]:

@@ -93,7 +93,6 @@ class RunLedger:
         self.steps = 0
         self.planning_steps = 0
         self.recovered_errors = 0
-        self.max_context_share: float | None = None
         self._lock = threading.Lock()
         self._tokens_per_character: float | None = None
         self._sent: int = 0
@@ -106,6 +105,8 @@ class RunLedger:
         self._other_input = 0
         self._forecasts: list[int | None] = []
         self._over_budget = False
+        self._fullest_share: float | None = None
+        self._pending_call: Call | None = None
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -122,6 +123,7 @@ class RunLedger:
         with self._lock:
             call.sizes = self.history.measure(call.type, bodies, describe, schema_characters)
             self._set_tokens(call, round(call.sizes.weight * self._ratio()))
+            self._pending_call = call
 
     def end_call(self, call: Call, usage: Usage, answered: bool) -> None:
         """Book what the provider reported. A call that failed has nothing to report and is no call without usage."""
@@ -133,6 +135,10 @@ class RunLedger:
                     self._tokens_per_character = usage.input_tokens / call.sizes.weight
                 self._set_tokens(call, usage.input_tokens)
             self._split(call)
+            if call.context_share is not None:
+                self._fullest_share = max(self._fullest_share or 0.0, call.context_share)
+            if self._pending_call is call:
+                self._pending_call = None
             if answered or usage != UNKNOWN:
                 self._book(call, usage)
             self._note_history(call)
@@ -183,13 +189,22 @@ class RunLedger:
 
     @property
     def forecast(self) -> int | None:
-        """Own input tokens if the run uses all its steps, as things stand; None before the third action call."""
-        return self._forecasts[-1] if self._forecasts else None
+        """Own input tokens if the run uses all its steps, as things stand; None before the third action call, and once
+        there is no fit."""
+        return forecast(self.fit, self.max_steps, self._planning, other_tokens=self._other_input)
 
     @property
     def forecast_half_way(self) -> int | None:
         """The forecast as it stood when half of the action calls had been made."""
         return self._forecasts[(len(self._forecasts) - 1) // 2] if self._forecasts else None
+
+    @property
+    def max_context_share(self) -> float | None:
+        """Share of the context window that the fullest prompt took: as billed, and for a call that goes on an
+        estimate."""
+        pending = self._pending_call
+        shares = (self._fullest_share, pending.context_share if pending is not None else None)
+        return max((share for share in shares if share is not None), default=None)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -199,8 +214,6 @@ class RunLedger:
     def _set_tokens(self, call: Call, tokens: int) -> None:
         call.tokens = tokens
         call.context_share = tokens / self.context_window if self.context_window else None
-        if call.context_share is not None:
-            self.max_context_share = max(self.max_context_share or 0.0, call.context_share)
 
     def _split(self, call: Call) -> None:
         sizes, tokens = call.sizes, call.tokens or 0
@@ -220,7 +233,7 @@ class RunLedger:
         count = call.count
         if not call.billed:
             count = TokenCount(output=count.output)
-            self.calls_without_usage += 1
+            self.calls_without_usage += call.answered
         else:
             self.calls_with_usage += 1
         self.billed.add(count)
@@ -245,18 +258,15 @@ class RunLedger:
     def _note_curve(self, call: Call) -> None:
         tokens = call.tokens or 0
         if call.type == "action":
-            if not call.billed:
-                self._fit_broken, self._line = True, None
-                return
-            self._fit.add(tokens)
+            if call.billed:
+                self._fit.add(tokens)
+            else:
+                self._fit_broken = True
             self._line = None if self._fit_broken else self._fit.fit()
-            self._forecasts.append(self._forecast())
+            self._forecasts.append(self.forecast)
         elif not call.billed:
             return
         elif call.type == "planning":
             self._planning.add(call.step.number if call.step and call.step.number else 1, tokens)
         else:
             self._other_input += tokens
-
-    def _forecast(self) -> int | None:
-        return forecast(self.fit, self.max_steps, self._planning, other_tokens=self._other_input)

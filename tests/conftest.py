@@ -147,6 +147,13 @@ def _scope(span: ReadableSpan) -> str:
     return span.instrumentation_scope.name if span.instrumentation_scope else ""
 
 
+@pytest.fixture(autouse=True, scope="session")
+def frozen() -> None:
+    """What the imports left behind is not searched again at the end of every test: half of a test's time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     """Every test begins and ends uninstrumented, with no span current and no run alive."""

@@ -6,9 +6,12 @@ on: in another thread, task or context. So each advance attaches and detaches by
 
 from __future__ import annotations
 
+import inspect
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Protocol
 
+import wrapt
 from opentelemetry.context import Context
 
 from otel_smol.context import attached
@@ -16,7 +19,10 @@ from otel_smol.guard import guarded
 
 
 class Watch(Protocol):
-    """Who follows a generator. Each method is called guarded; `finish`, `fail` and `closed` end it, once."""
+    """Who follows a generator. Each method is called guarded.
+
+    The first of `finish`, `fail` and `closed` ends it; more may follow, from a consumer that asks again.
+    """
 
     context: Context
 
@@ -31,6 +37,45 @@ class Watch(Protocol):
 
     def closed(self) -> None:
         """Its consumer has left before the end."""
+
+
+def follow(
+    wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], begin: Callable[[], Watch | None]
+) -> Any:
+    """Call something that returns items to iterate over. It is watched from where its work begins.
+
+    A generator function does nothing before the first item is asked for; any other may do all its work at once.
+    """
+    if inspect.isgeneratorfunction(wrapped):
+        return drive(wrapped(*args, **kwargs), begin)
+    watch: Watch | None = None
+    with guarded("starting to follow a generator"):
+        watch = begin()
+    if watch is None:
+        return wrapped(*args, **kwargs)
+    try:
+        with attached(watch.context):
+            items = wrapped(*args, **kwargs)
+    except BaseException as error:
+        with guarded("following a generator that failed"):
+            watch.fail(error)
+        raise
+    if isinstance(items, list | tuple) or not hasattr(items, "__iter__"):
+        with guarded("following what was done at once"):
+            for item in items if isinstance(items, list | tuple) else ():
+                watch.item(item)
+            watch.finish(items)
+        return items
+    followed = followed_items(items, lambda: watch)
+    weakref.finalize(followed, _left, watch).atexit = False  # if nobody asks for an item, nothing else ends it
+    return followed
+
+
+def followed_items(items: Any, begin: Callable[[], Watch | None]) -> Any:
+    """What behaves exactly as these items, watched from the first one on."""
+    if isinstance(items, Generator):
+        return drive(items, begin)
+    return _FollowedIterator(items, begin) if isinstance(items, Iterator) else _Followed(items, begin)
 
 
 def drive(inner: Iterator[Any], begin: Callable[[], Watch | None]) -> Generator[Any, Any, Any]:
@@ -56,10 +101,13 @@ def _drive(inner: Iterator[Any], begin: Callable[[], Watch | None]) -> Generator
                 item = _advance(inner, sent, thrown)
         except StopIteration as stop:
             with guarded("following a generator to its end"):
-                watch.finish(stop.value)
+                if isinstance(thrown, GeneratorExit):  # caught by the agent, which then came to its end
+                    watch.closed()
+                else:
+                    watch.finish(stop.value)
             return stop.value
         except BaseException as error:
-            left = thrown is error and isinstance(error, GeneratorExit)
+            left = isinstance(thrown, GeneratorExit) and isinstance(error, GeneratorExit)
             thrown = None  # else the frame holds an exception whose traceback holds the frame
             with guarded("following a generator that failed"):
                 if left:
@@ -87,3 +135,33 @@ def _advance(inner: Iterator[Any], sent: Any, thrown: BaseException | None) -> A
     if sent is not None and isinstance(inner, Generator):
         return inner.send(sent)
     return next(inner)
+
+
+class _Followed(wrapt.ObjectProxy[Any]):
+    """Something to iterate over that is no generator: like it in all else."""
+
+    def __init__(self, items: Any, begin: Callable[[], Watch | None]) -> None:
+        super().__init__(items)
+        self._self_begin = begin
+
+    def __iter__(self) -> Iterator[Any]:
+        return drive(iter(self.__wrapped__), self._self_begin)
+
+
+class _FollowedIterator(_Followed):
+    """The same for an iterator."""
+
+    def __init__(self, items: Iterator[Any], begin: Callable[[], Watch | None]) -> None:
+        super().__init__(items, begin)
+        self._self_driver = drive(items, begin)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._self_driver)
+
+
+def _left(watch: Watch) -> None:
+    with guarded("following a generator that nobody read"):
+        watch.closed()

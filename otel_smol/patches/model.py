@@ -8,7 +8,8 @@ uses it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from otel_smol import content
 from otel_smol.context import attached, current_scope, in_scope
 from otel_smol.guard import guarded
 from otel_smol.patches.exchange import set_request, set_response
-from otel_smol.patches.generator import drive
+from otel_smol.patches.generator import follow
 from otel_smol.patches.prompt import Prompt, schema_characters
 from otel_smol.patches.wrap import Wrapper, Wraps, argument, definer
 from otel_smol.provider import ModelFacts, describe_model
@@ -69,7 +70,7 @@ class Models:
         known = self._facts.get(model)
         if known is None or known[0] != model_id:
             known = model_id, describe_model(model)
-            with guarded("remembering a model"):
+            with suppress(TypeError):  # no weak references to it: read again at the next call
                 self._facts.set(model, known)
         return known[1]
 
@@ -80,11 +81,11 @@ class Models:
         for name, wrapper in ((PLAIN, self._plain), (STREAMED, self._streamed)):
             if name in own:
                 method = own[name]
-            elif definer(type(model), name) is None and name == PLAIN:
+            elif definer(type(model), name) is None:
                 method = getattr(model, name, None)
             else:
                 continue
-            if callable(method) and not isinstance(method, _Cover):
+            if callable(method) and type(method) is not _Cover:
                 own[name] = _Cover(method, partial(wrapper, method, model), name in own)
 
     def _release(self, model: Any) -> None:
@@ -170,23 +171,9 @@ def generate_stream(patches: Patches) -> Wrapper:
     def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not patches.active or current_scope().nested:
             return wrapped(*args, **kwargs)
-        stream = wrapped(*args, **kwargs)
-        if not isinstance(stream, Iterator):
-            return stream if not hasattr(stream, "__iter__") else _Stream(stream, patches, model, args, kwargs)
-        return drive(stream, partial(_watch_stream, patches, model, args, kwargs))
+        return follow(wrapped, args, kwargs, partial(_watch_stream, patches, model, args, kwargs))
 
     return wrapper
-
-
-class _Stream(wrapt.ObjectProxy[Any]):
-    """An answer that can be iterated over but is no iterator: like it in all else."""
-
-    def __init__(self, stream: Any, patches: Patches, model: Any, args: Any, kwargs: Any) -> None:
-        super().__init__(stream)
-        self._self_begin = partial(_watch_stream, patches, model, args, kwargs)
-
-    def __iter__(self) -> Generator[Any, Any, Any]:
-        return drive(iter(self.__wrapped__), self._self_begin)
 
 
 class StreamWatch:
@@ -224,14 +211,16 @@ class NestedStreamWatch:
     """Follows a streamed answer that a model makes on behalf of another: only its usage counts."""
 
     def __init__(self, call: CallSpan) -> None:
-        self._call, self._usage = call, StreamUsage()
+        self._call, self._usage, self._ended = call, StreamUsage(), False
         self.context = in_scope(None, nested=True)
 
     def item(self, item: Any) -> None:
         self._usage.add(getattr(item, "token_usage", None))
 
     def finish(self, result: object) -> None:
-        self._call.inner_usages.append(self._usage.result())
+        if not self._ended:
+            self._ended = True
+            self._call.inner_usages.append(self._usage.result())
 
     def fail(self, error: BaseException) -> None:
         self.finish(None)

@@ -45,10 +45,18 @@ def _part(part: Any) -> object:
         return part
     if isinstance(part, dict) and isinstance(part.get("text"), str):
         return part["text"]
-    if isinstance(part, dict) and is_image(part):
-        image = part.get("image", part.get("image_url"))
-        return "image", image if isinstance(image, str) else id(image)
-    return "other", id(part)
+    return "image" if isinstance(part, dict) and is_image(part) else "other", _identity(part)
+
+
+def _identity(value: Any) -> object:
+    """What tells a picture, a sound, a file from another, in containers that are built anew for each prompt."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, dict):
+        return tuple((key, _identity(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_identity, value))
+    return id(value)
 
 
 def is_image(part: dict[str, Any]) -> bool:

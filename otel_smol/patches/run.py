@@ -14,7 +14,7 @@ from otel_smol import content
 from otel_smol.context import attached, current_scope
 from otel_smol.guard import guarded
 from otel_smol.ledger import RunLedger
-from otel_smol.patches.generator import drive
+from otel_smol.patches.generator import followed_items
 from otel_smol.patches.wrap import Wrapper, argument
 from otel_smol.provider import public_model_id
 from otel_smol.telemetry import AgentFacts, Owner, RunSpan
@@ -40,7 +40,7 @@ def run(patches: Patches) -> Wrapper:
         begin = partial(_begin, patches, agent, args, kwargs)
         if argument(args, kwargs, 1, "stream", False):
             stream = wrapped(*args, **kwargs)
-            return drive(stream, begin) if isinstance(stream, Iterator) else stream
+            return followed_items(stream, begin) if isinstance(stream, Iterator) else stream
         watch: RunWatch | None = None
         with guarded("starting a run"):
             watch = begin()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from otel_smol.context import attached, current_scope
 from otel_smol.guard import guarded
-from otel_smol.patches.generator import drive
+from otel_smol.patches.generator import follow
 from otel_smol.patches.memory import characters_left
 from otel_smol.patches.run import agent_facts, new_ledger
 from otel_smol.patches.wrap import Wrapper, argument
@@ -29,7 +28,7 @@ def step_stream(patches: Patches) -> Wrapper:
         if not patches.active or inherited:
             return wrapped(*args, **kwargs)
         begin = partial(_begin_step, patches, agent, memory_step)
-        return _follow(wrapped, args, kwargs, begin)
+        return follow(wrapped, args, kwargs, begin)
 
     return wrapper
 
@@ -43,7 +42,7 @@ def planning_step(patches: Patches) -> Wrapper:
         if not patches.active or inherited:
             return wrapped(*args, **kwargs)
         number = argument(args, kwargs, 2, "step")
-        return _follow(wrapped, args, kwargs, partial(_begin_planning, patches, agent, number))
+        return follow(wrapped, args, kwargs, partial(_begin_planning, patches, agent, number))
 
     return wrapper
 
@@ -175,24 +174,6 @@ def _end(step: StepSpan, error: BaseException | None) -> None:
         step.run.ledger.recovered_errors += 1  # taken back if it ends the run
         step.run.last_error = error
     step.finish()
-
-
-def _follow(wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], begin: Any) -> Any:
-    if inspect.isgeneratorfunction(wrapped):
-        return drive(wrapped(*args, **kwargs), begin)
-    watch = None  # an agent class that does its work at once and returns something to iterate over
-    with guarded("starting a step"):
-        watch = begin()
-    if watch is None:
-        return wrapped(*args, **kwargs)
-    try:
-        with attached(watch.context):
-            items = wrapped(*args, **kwargs)
-    except BaseException as error:
-        with guarded("following a step that failed"):
-            watch.fail(error)
-        raise
-    return drive(items if isinstance(items, Iterator) else iter(items), lambda: watch)
 
 
 def _begin_step(patches: Patches, agent: Any, memory_step: Any) -> StepWatch | None:

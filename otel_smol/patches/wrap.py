@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -54,9 +55,12 @@ class Wraps:
             missing(f"{cls.__name__}.{name}")
 
     def wrap_definer(self, cls: type, name: str, wrapper: Wrapper) -> None:
-        """Wrap a method where the MRO first defines it, if anywhere."""
+        """Wrap a method where the MRO first defines it, if anywhere; never in the standard library.
+
+        A mock's `__call__` is that of every mock in the process.
+        """
         owner = definer(cls, name)
-        if owner is not None and owner is not object:
+        if owner is not None and owner.__module__.partition(".")[0] not in sys.stdlib_module_names:
             self.wrap(owner, name, wrapper)
 
     def replace(self, module: ModuleType, name: str, value: object) -> None:

@@ -1,0 +1,73 @@
+"""The command `otel-smol`. Results go to stdout, talk and progress to stderr.
+
+A command is a module of this package with `configure(parser)` and `run(arguments) -> exit status`; it is imported only
+when it is asked for. Arguments that cannot be used end with status 2 and one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from otel_smol.version import __version__
+
+COMMANDS = {
+    "demo": "run a real agent with a scripted model, and see what its steps cost",
+}
+"""Name and summary; the module has the same name."""
+
+USAGE_ERROR = 2
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        message = message.removeprefix("argument ")
+        sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
+        raise SystemExit(USAGE_ERROR)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = next((word for word in given if not word.startswith("-")), None)
+    if command in COMMANDS and given[0] == command:
+        return _run(command, given[1:])
+    parser = _parser()
+    if command is not None:
+        parser.error(f"there is no command {command!r}, only {', '.join(COMMANDS)}")
+    parser.parse_args(given)
+    parser.print_help()
+    return 0
+
+
+def _run(command: str, arguments: Sequence[str]) -> int:
+    module = importlib.import_module(f"otel_smol.cli.{command}")
+    parser = OneLineParser(
+        prog=f"otel-smol {command}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.configure(parser)
+    status: int = module.run(parser.parse_args(arguments))
+    return status
+
+
+def _parser() -> OneLineParser:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+    parser = OneLineParser(
+        prog="otel-smol",
+        usage="otel-smol COMMAND [options]",
+        description="OpenTelemetry for smolagents: what each step of an agent sends to the model, and what that costs.",
+        epilog=f"commands:\n{commands}\n\notel-smol COMMAND --help says more about one of them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"otel-smol {__version__}")
+    return parser

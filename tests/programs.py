@@ -1,0 +1,144 @@
+"""Programs of users, run as they would run them: `opentelemetry-instrument python agent.py`, in a child process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent import futures
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+from otel_smol import otlp
+from otel_smol.otlp import MetricPoint, SpanData
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOL = Path(sys.executable).with_name("opentelemetry-instrument")
+
+AGENT = """
+from smolagents import CodeAgent
+from tests.scripted import Script, agent, step_replies
+
+script = Script(*step_replies(CodeAgent, {steps}))
+subject = agent(CodeAgent, script, name="{name}")
+print(subject.run("the task"))
+print(script.truth.calls, script.truth.input_tokens, script.truth.output_tokens)
+"""
+
+
+def agent_program(steps: int = 4, name: str = "helper") -> str:
+    """A script with one agent that runs once, and prints the truth."""
+    return AGENT.format(steps=steps, name=name)
+
+
+def environment(endpoint: str | None, **variables: str) -> dict[str, str]:
+    """The environment of a program: nothing of OpenTelemetry's but what the test says."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    to = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"} if endpoint else {}
+    return {**clean, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **to, **variables}
+
+
+def command(program: Path, *arguments: str) -> list[str]:
+    """`opentelemetry-instrument python program`."""
+    return [str(TOOL), sys.executable, str(program), *arguments]
+
+
+def run(
+    folder: Path, source: str, endpoint: str | None, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    program = write(folder, source)
+    return subprocess.run(
+        command(program, *arguments),
+        env=environment(endpoint, **variables),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def start(folder: Path, source: str, endpoint: str | None, **variables: str) -> subprocess.Popen[str]:
+    """Start a program and leave it to the test."""
+    return subprocess.Popen(
+        command(write(folder, source)),
+        env=environment(endpoint, **variables),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def write(folder: Path, source: str) -> Path:
+    """Put a program into a file."""
+    program = folder / "agent.py"
+    program.write_text(source)
+    return program
+
+
+class GrpcReceiver:
+    """OTLP over gRPC on loopback."""
+
+    def __init__(self) -> None:
+        self._spans: list[SpanData] = []
+        self._points: list[MetricPoint] = []
+        self._lock = threading.Lock()
+        self._server = grpc.server(futures.ThreadPoolExecutor(2))
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(_Traces(self), self._server)
+        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(_Metrics(self), self._server)
+        self.endpoint = f"http://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def __enter__(self) -> GrpcReceiver:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._server.stop(None).wait()
+
+    def spans(self) -> list[SpanData]:
+        """All spans so far."""
+        with self._lock:
+            return list(self._spans)
+
+    def metrics(self) -> list[MetricPoint]:
+        """All metric points so far."""
+        with self._lock:
+            return list(self._points)
+
+    def take_spans(self, request: Any) -> None:
+        """Keep the spans of a request."""
+        with self._lock:
+            self._spans += otlp.spans(request)
+
+    def take_points(self, request: Any) -> None:
+        """Keep the metric points of a request."""
+        with self._lock:
+            self._points += otlp.metric_points(request)
+
+
+class _Traces(trace_service_pb2_grpc.TraceServiceServicer):
+    def __init__(self, receiver: GrpcReceiver) -> None:
+        self._receiver = receiver
+
+    def Export(self, request: Any, context: Any) -> Any:
+        self._receiver.take_spans(request)
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
+    def __init__(self, receiver: GrpcReceiver) -> None:
+        self._receiver = receiver
+
+    def Export(self, request: Any, context: Any) -> Any:
+        self._receiver.take_points(request)
+        return metrics_service_pb2.ExportMetricsServiceResponse()
