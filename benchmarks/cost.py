@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -120,8 +121,9 @@ def _child(arguments: argparse.Namespace, content: str) -> dict[str, dict[str, f
 
 def measure(agent: str, steps: list[int], repeats: int) -> dict[str, dict[str, float]]:
     """µs of CPU per step: bare, watched, floor; and the bytes of the run's spans as OTLP."""
-    from benchmarks.emission import Emission, RecordingMeterProvider, providers
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+    from benchmarks.emission import Emission, RecordingMeterProvider, providers
     from otel_smol import SmolagentsInstrumentor
 
     tracer_provider, meter_provider, keep = providers()
@@ -130,20 +132,21 @@ def measure(agent: str, steps: list[int], repeats: int) -> dict[str, dict[str, f
     for n in steps:
         recording = RecordingMeterProvider()
         instrumentor.instrument(tracer_provider=tracer_provider, meter_provider=recording)
-        keep.spans = spans = []
+        spans: list[Any] = []
+        keep.spans = spans
         _run(agent, n)
         keep.spans = None
         instrumentor.uninstrument()
-        emission = Emission.of(spans, recording.measurements)
-        floor = providers()
-        times: dict[str, list[float]] = {"bare": [], "watched": [], "floor": []}
+        emission, floor = Emission(spans, recording.measurements), providers()
+        times: dict[str, list[float]] = {"bare": [], "watched": [], "with floor": []}
         for _ in range(repeats):
-            times["bare"].append(_cpu(lambda n=n: _run(agent, n)))
+            times["bare"].append(_cpu(partial(_run, agent, n)))
             instrumentor.instrument(tracer_provider=tracer_provider, meter_provider=meter_provider)
-            times["watched"].append(_cpu(lambda n=n: _run(agent, n)))
+            times["watched"].append(_cpu(partial(_run, agent, n)))
             instrumentor.uninstrument()
-            times["floor"].append(_cpu(lambda emission=emission, floor=floor: emission.emit(floor[0], floor[1])))
+            times["with floor"].append(_cpu(partial(_run, agent, n, emission.replay(floor[0], floor[1]))))
         found[str(n)] = {name: min(values) / n * 1e6 for name, values in times.items()}
+        found[str(n)]["floor"] = found[str(n)].pop("with floor") - found[str(n)]["bare"]
         found[str(n)]["bytes"] = len(encode_spans(spans).SerializeToString())
     return found
 
@@ -173,7 +176,7 @@ def _cpu(act: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def _run(agent: str, steps: int) -> None:
+def _run(agent: str, steps: int, at_each_step: Callable[[], None] | None = None) -> None:
     from smolagents import CodeAgent, ToolCallingAgent
 
     from tests.scripted import Script, make_tool, step_replies
@@ -181,6 +184,9 @@ def _run(agent: str, steps: int) -> None:
 
     cls = CodeAgent if agent == "code" else ToolCallingAgent
     script = Script(*step_replies(cls, steps))
+    if at_each_step is not None:
+        answer = script.answer
+        script.answer = lambda messages: (at_each_step(), answer(messages))[1]  # type: ignore[method-assign]
     make_agent(cls, script, tools=[make_tool(script.truth, size=2000)], max_steps=steps + 1).run("the task")
 
 

@@ -1,8 +1,12 @@
-"""What an instrumented run emits, recorded call by call, and the bare SDK emitting the same again: the floor."""
+"""What an instrumented run emits, recorded call by call, and the bare SDK emitting the same again: the floor.
+
+The floor is emitted where it belongs, step by step between the agent's own work: in a loop of its own it would run
+from a warm cache, which no instrumentation of an agent ever does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,51 +81,91 @@ class _Recording:
     add = record
 
 
-@dataclass
-class Emission:
-    """Everything that one run emitted, ready to be emitted again."""
+Row = tuple[str, SpanKind, int | None, dict[str, Any]]
+"""A span: name, kind, position of its parent in the same part, attributes."""
 
-    spans: list[tuple[str, SpanKind, int | None, dict[str, Any]]] = field(default_factory=list)
-    """Name, kind, position of the parent, attributes; in the order started."""
+
+@dataclass
+class Part:
+    """What one step emitted."""
+
+    spans: list[Row] = field(default_factory=list)
     measurements: list[tuple[Measurement, int | None]] = field(default_factory=list)
     """With the position of the span that each was recorded in."""
 
-    @staticmethod
-    def of(spans: Sequence[ReadableSpan], measurements: list[Measurement]) -> Emission:
-        """From what was recorded of a run."""
-        ordered = sorted(spans, key=lambda span: (span.start_time or 0, -(span.end_time or 0)))
-        positions = {span.context.span_id: i for i, span in enumerate(ordered) if span.context}
-        rows = [
-            (
-                span.name,
-                span.kind,
-                positions.get(span.parent.span_id) if span.parent else None,
-                dict(span.attributes or {}),
-            )
-            for span in ordered
-        ]
-        return Emission(rows, [(measurement, positions.get(measurement[6])) for measurement in measurements])
 
-    def emit(self, tracer_provider: TracerProvider, meter_provider: MeterProvider) -> None:
-        """The floor: the same spans, attributes and points through the bare SDK, nothing computed."""
+class Emission:
+    """Everything that one run emitted, step by step, ready to be emitted again."""
+
+    def __init__(self, spans: Sequence[ReadableSpan], measurements: Sequence[Measurement]) -> None:
+        by_id = {span.context.span_id: span for span in spans if span.context}
+        ordered = sorted(spans, key=lambda span: (span.start_time or 0, -(span.end_time or 0)))
+        roots = [span for span in ordered if span.parent is None or _parent(span, by_id) is None]
+        run_ids = {span.context.span_id for span in roots if span.context}
+        self._parts: dict[int, Part] = {}
+        positions: dict[int, tuple[int, int]] = {}
+        for span in ordered:
+            if span.context is None:
+                continue
+            part = self._parts.setdefault(_step_id(span, by_id, run_ids), Part())
+            parent = positions.get(span.parent.span_id) if span.parent else None
+            positions[span.context.span_id] = id(part), len(part.spans)
+            within = parent[1] if parent is not None and parent[0] == id(part) else None
+            part.spans.append((span.name, span.kind, within, dict(span.attributes or {})))
+        for measurement in measurements:
+            span = by_id.get(measurement[6])
+            step = _step_id(span, by_id, run_ids) if span is not None else next(iter(self._parts))
+            position = positions[measurement[6]][1] if span is not None else None
+            self._parts[step].measurements.append((measurement, position))
+
+    def replay(self, tracer_provider: TracerProvider, meter_provider: MeterProvider) -> Callable[[], None]:
+        """A function that emits the next step's part at each call, with nothing left to compute.
+
+        The first part (the run's own) goes out with the first step's.
+        """
         tracer, meter = tracer_provider.get_tracer("floor"), meter_provider.get_meter("floor")
-        instruments: dict[str, Any] = {}
-        contexts: list[Context] = []
-        open_spans = []
-        for name, kind, parent, attributes in self.spans:
-            span = tracer.start_span(name, contexts[parent] if parent is not None else None, kind)
-            contexts.append(set_span_in_context(span))
-            span.set_attributes(attributes)
-            open_spans.append(span)
-        for span in reversed(open_spans):
-            span.end()
-        for (kind_name, name, unit, buckets, value, attributes, _), position in self.measurements:
-            instrument = instruments.get(name)
-            if instrument is None:
-                instrument = instruments[name] = (
-                    meter.create_counter(name, unit)
-                    if kind_name == "counter"
-                    else meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=list(buckets) or None)
-                )
-            context = contexts[position] if position is not None else None
-            (instrument.add if kind_name == "counter" else instrument.record)(value, attributes, context)
+        heads = [head for part in self._parts.values() for head, _ in part.measurements]
+        instruments = {head[1]: _instrument(meter, head) for head in heads}
+        parts = list(self._parts.values())
+        batches = iter([parts[:2], *([part] for part in parts[2:])])
+
+        def emit() -> None:
+            for part in next(batches, ()):
+                _emit(part, tracer, instruments)
+
+        return emit
+
+
+def _emit(part: Part, tracer: Any, instruments: dict[str, Any]) -> None:
+    contexts: list[Context] = []
+    open_spans = []
+    for name, kind, parent, attributes in part.spans:
+        span = tracer.start_span(name, contexts[parent] if parent is not None else None, kind)
+        contexts.append(set_span_in_context(span))
+        span.set_attributes(attributes)
+        open_spans.append(span)
+    for (kind_name, name, _, _, value, attributes, _), position in part.measurements:
+        context = contexts[position] if position is not None else None
+        instrument = instruments[name]
+        (instrument.add if kind_name == "counter" else instrument.record)(value, attributes, context)
+    for span in reversed(open_spans):
+        span.end()
+
+
+def _instrument(meter: metrics.Meter, head: Measurement) -> Any:
+    kind_name, name, unit, buckets = head[:4]
+    if kind_name == "counter":
+        return meter.create_counter(name, unit)
+    return meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=list(buckets) or None)
+
+
+def _parent(span: ReadableSpan, by_id: dict[int, ReadableSpan]) -> ReadableSpan | None:
+    return by_id.get(span.parent.span_id) if span.parent else None
+
+
+def _step_id(span: ReadableSpan, by_id: dict[int, ReadableSpan], run_ids: set[int]) -> int:
+    """The span below the run that this one belongs to; the run's own id for the run."""
+    current, parent = span, _parent(span, by_id)
+    while parent is not None and parent.context and parent.context.span_id not in run_ids:
+        current, parent = parent, _parent(parent, by_id)
+    return current.context.span_id if current.context else 0

@@ -14,7 +14,7 @@ _lock = threading.Lock()
 
 
 class Guard:
-    """Swallows what goes wrong inside the block and logs it once per `what` and process.
+    """Swallows what goes wrong inside the block and logs it once per `what`, cause and process.
 
     Only `Exception` is swallowed: an interrupt is the agent's. The text of the exception may hold prompts or
     results, and log records may be exported, so the line names its type only; where it came from is at DEBUG.
@@ -34,7 +34,7 @@ class Guard:
         if exc is None or not isinstance(exc, Exception):
             return False
         warn_once(
-            f"guard:{self.what}",
+            (f"guard:{self.what}", f"cause:{_cause(exc)}"),
             "otel_smol: %s failed (%s); the agent is not affected, but telemetry is incomplete. "
             "Later faults of this kind are not logged.",
             self.what,
@@ -49,13 +49,24 @@ def guarded(what: str) -> Guard:
     return Guard(what)
 
 
-def warn_once(key: str, message: str, *args: object) -> None:
-    """Log a warning unless `key` has been warned of in this process."""
+def warn_once(key: str | tuple[str, ...], message: str, *args: object) -> None:
+    """Log a warning unless `key`, or one of several, has been warned of in this process."""
+    keys = {key} if isinstance(key, str) else set(key)
     with _lock:
-        if key in _seen:
-            return
-        _seen.add(key)
-    logger.warning(message, *args)
+        known = not keys.isdisjoint(_seen)
+        _seen.update(keys)
+    if not known:
+        logger.warning(message, *args)
+
+
+def _cause(exc: BaseException) -> str:
+    """Where a fault comes from: one thing that is missing or broken is met at many places of ours, and told once."""
+    if isinstance(exc, AttributeError) and exc.name is not None:
+        return f"no attribute {exc.name}"
+    tb = exc.__traceback__
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    return f"{tb.tb_frame.f_code.co_filename}:{tb.tb_lineno}" if tb is not None else repr(type(exc))
 
 
 def forget_warnings() -> None:

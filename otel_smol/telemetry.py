@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,10 @@ from otel_smol.version import __version__
 SCOPE = "otel_smol"
 SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION = "suppress_language_model_instrumentation"
 """The key by which Traceloop's client instrumentations step aside for an outer one."""
+
+_NOWHERE = Context()
+"""A context holds the scope, and the scope the span that made it: what has ended lets go of its context, or each step
+would be a cycle that keeps a whole prompt alive until the collector comes round."""
 
 AttributeValue = str | bool | int | float | list[str] | list[int]
 
@@ -101,7 +105,10 @@ class Telemetry:
 
     def error(self, exception: BaseException) -> Error:
         """What a span says of an exception: its class, and its text only with content capture."""
-        message = str(exception) if self.captures_content else ""
+        message = ""
+        if self.captures_content:
+            with guarded("reading an exception's text"):
+                message = str(exception)
         return Error(message=message, type=fq_exception_type(exception))
 
 
@@ -118,6 +125,8 @@ class Owner:
         self.id = uuid.uuid4().hex
         self.metric_name = telemetry.agent_cap(agent.name)
         self.open_steps: list[StepSpan] = []
+        self.open_streams: list[CallSpan] = []
+        """Calls whose answer is being streamed. smolagents does not close a stream when its own consumer leaves."""
         self.schema_characters: dict[tuple[int, ...], int] = {}
         """Sizes of tool schemas by the tools offered: the same at each step."""
 
@@ -129,6 +138,12 @@ class Owner:
     def step_context(self) -> Context:
         """What a step's span is a child of."""
         return in_scope(None, run=self, step=None, tool=None, call=None)
+
+    def leave_streams(self, step: StepSpan | None = None) -> None:
+        """End the calls of a step, or all, whose streams nobody will read on: with what they have reported so far."""
+        for call in list(self.open_streams):
+            if step is None or call.step is step:
+                call.leave()
 
     def metric_tool_name(self, tool: str) -> str:
         """A tool's name on metrics: its own only if the agent really has it."""
@@ -157,13 +172,15 @@ class RunSpan(Owner):
         )
         self._invocation.suspend()
         self.span = self._invocation.span
-        self.context = in_scope(self._invocation.context, run=self, step=None, tool=None, call=None)
+        self.context = in_scope(self._invocation.context, run=self, step=None, tool=None, call=None, nested=False)
         if previous is not None:
             self.span.add_link(previous)
         self._invocation.metric_attributes[sc.AGENT_NAME] = self.metric_name
         if agent.model_id:
             self._invocation.metric_attributes[sc.REQUEST_MODEL] = telemetry.model_cap(agent.model_id)
-        self._live: LiveRun = telemetry.metrics.run_started(self.metric_name, agent.model_id, ledger)
+        self._live: LiveRun | None = None
+        with guarded("recording the start of a run"):
+            self._live = telemetry.metrics.run_started(self.metric_name, agent.model_id, ledger)
 
     def set_task(self, messages: Sequence[InputMessage]) -> None:
         """Content: the task."""
@@ -182,7 +199,9 @@ class RunSpan(Owner):
             return
         self.finished = True
         for step in list(self.open_steps):
-            step.finish()
+            with guarded("ending a run's step"):
+                step.finish()
+        self.leave_streams()
         invocation = self._invocation
         with guarded("describing a run"):
             if state == "max_steps":
@@ -191,12 +210,14 @@ class RunSpan(Owner):
                 invocation.agent_description = self.agent.description
             invocation.attributes.update(self._attributes(state))
         with guarded("recording a run's metrics"):
-            self.telemetry.metrics.run_ended(self._live, state, self.context)
+            if self._live is not None:
+                self.telemetry.metrics.run_ended(self._live, state, self.context)
         with guarded("ending a run's span"):
             if exception is None:
                 invocation.stop()
             else:
                 invocation.fail(self.telemetry.error(exception))
+        self.context = _NOWHERE
 
     def _attributes(self, state: str) -> dict[str, AttributeValue]:
         ledger, billed = self.ledger, self.ledger.billed
@@ -247,8 +268,10 @@ class StepSpan:
         self.facts = Step(type, number)
         self.is_final_answer = False
         self.tool_calls = 0
-        self.pending_tool_calls: list[tuple[str, object, str]] = []
-        """Tool calls that the model asked for and that have not begun: name, arguments, id."""
+        self.pending_tool_calls: dict[object, tuple[str, object]] = {}
+        """Tool calls that the model asked for and that have not begun: name and arguments by id."""
+        self.release: Callable[[], None] | None = None
+        """Called when the step has ended."""
         self.pending_characters = 0
         self.finished = False
         self.exception: BaseException | None = None
@@ -263,7 +286,8 @@ class StepSpan:
         self.context = in_scope(set_span_in_context(self.span, base), step=self, tool=None, call=None)
         self._started = time.perf_counter()
         run.open_steps.append(self)
-        telemetry.metrics.step_started(run.metric_name, self.facts)
+        with guarded("recording the start of a step"):
+            telemetry.metrics.step_started(run.metric_name, self.facts)
 
     def finish(self) -> None:
         """End the step, once, with the error noted on it, if any."""
@@ -273,6 +297,10 @@ class StepSpan:
         run = self.run
         if self in run.open_steps:
             run.open_steps.remove(self)
+        run.leave_streams(self)
+        if self.release is not None:
+            with guarded("letting a step's model go"):
+                self.release()
         error = self.run.telemetry.error(self.exception) if self.exception is not None else None
         with guarded("describing a step"):
             run.ledger.end_step(self.facts, self.pending_characters)
@@ -281,11 +309,13 @@ class StepSpan:
             if error is not None:
                 self.span.set_attribute(sc.ERROR_TYPE, error.type)
                 self.span.set_status(Status(StatusCode.ERROR, error.message or None))
+        with guarded("recording a step's metrics"):
             seconds = time.perf_counter() - self._started
             run.telemetry.metrics.step_ended(
                 run.metric_name, self.facts, seconds, error.type if error else None, self.context
             )
         self.span.end()
+        self.written, self.context = [], _NOWHERE
 
     def _attributes(self) -> dict[str, AttributeValue]:
         facts, billed, ledger = self.facts, self.facts.billed, self.run.ledger
@@ -336,6 +366,7 @@ class CallSpan:
         """Reported by calls made inside this one, by a model that delegates."""
         self.finished = False
         self.partial = False
+        self._leave: Callable[[], None] | None = None
         self._invocation: InferenceInvocation = telemetry.handler.inference(
             model.provider,
             request_model=model.model_id,
@@ -358,6 +389,18 @@ class CallSpan:
         """Where request and response facts go."""
         return self._invocation
 
+    def streamed(self, leave: Callable[[], None]) -> None:
+        """The answer is a stream. `leave` ends this call where nobody reads it to its end."""
+        self._leave = leave
+        if self.run is not None:
+            self.run.open_streams.append(self)
+
+    def leave(self) -> None:
+        """End the call of a stream that nobody will read on."""
+        if self._leave is not None:
+            with guarded("leaving a stream"):
+                self._leave()
+
     def chunk(self) -> None:
         """A chunk of a streamed answer has arrived."""
         self._invocation.record_stream_chunk()
@@ -367,6 +410,9 @@ class CallSpan:
         if self.finished:
             return
         self.finished = True
+        self._leave = None
+        if self.run is not None and self in self.run.open_streams:
+            self.run.open_streams.remove(self)
         invocation = self._invocation
         with guarded("booking a model call"):
             self.ledger.end_call(self.facts, usage, answered)
@@ -394,6 +440,7 @@ class CallSpan:
                 invocation.stop()
             else:
                 invocation.fail(self.telemetry.error(exception))
+        self.context = _NOWHERE
 
     def _book_totals(self, usage: Usage) -> None:
         run = self.run
@@ -431,14 +478,16 @@ class ToolSpan:
         )
         self._invocation.suspend()
         self.context = in_scope(self._invocation.context, tool=tool)
-        metric_name = run.metric_tool_name(name)
-        self._invocation.metric_attributes |= {sc.TOOL_NAME: metric_name, sc.AGENT_NAME: run.metric_name}
+        self._invocation.metric_attributes[sc.AGENT_NAME] = run.metric_name
         self._invocation.attributes[sc.RUN_ID] = run.id
         if managed:
             self._invocation.attributes[sc.TOOL_MANAGED_AGENT] = True
         if step is not None:
             step.tool_calls += 1
-        run.telemetry.metrics.tool_started(run.metric_name, metric_name)
+        with guarded("recording the start of a tool call"):
+            metric_name = run.metric_tool_name(name)
+            self._invocation.metric_attributes[sc.TOOL_NAME] = metric_name
+            run.telemetry.metrics.tool_started(run.metric_name, metric_name)
 
     @property
     def invocation(self) -> ToolInvocation:

@@ -27,7 +27,8 @@ def find_command() -> str:
     found = shutil.which(COMMAND, path=os.pathsep.join(map(str, folders)))
     if found is None:
         raise ChildError(
-            f"{COMMAND} is missing beside {Path(sys.executable).name}: pip install --force-reinstall otel-smol brings it"
+            f"{COMMAND} is not installed beside {Path(sys.executable).name}: "
+            "pip install --force-reinstall opentelemetry-instrumentation brings it"
         )
     return found
 

@@ -145,7 +145,7 @@ def _use(tools: dict[str, Finder], move: script.Move) -> Turn:
 
 
 def _ask(step_index: int) -> Turn:
-    arguments = {"task": script.question(step_index), "additional_args": {}}
+    arguments: dict[str, Any] = {"task": script.question(step_index), "additional_args": {}}
     return "I leave this question to the researcher and continue when I have the report.", script.RESEARCHER, arguments
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 
-FIXED, NEW, REPLAYED = "fixed", "new", "replayed"
-"""The three parts of an input, in the order in which they are stacked and listed."""
-
 
 def tokens(number: float) -> str:
     """A whole number with thousands apart."""
@@ -22,13 +19,18 @@ def short(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a whole percentage; `<1 %` rather than `0 %` for what is there."""
-    return "<1 %" if 0 < share < 0.005 else f"{share:.0%}".replace("%", " %")
+    """A share as a whole percentage; `<1%` rather than `0%` for what is there."""
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
 def times(number: float) -> str:
     """A factor with one decimal."""
     return f"{number:.1f}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def ticks(highest: float, about: int = 4) -> list[float]:

@@ -25,6 +25,7 @@ from otel_smol.patches.step import (
     owner_by_hand,
     planning_step,
     provide_final_answer,
+    step,
     step_stream,
 )
 from otel_smol.patches.tool import call_tool
@@ -51,7 +52,9 @@ class Patches:
         self._by_hand: WeakIdMap[Owner] = WeakIdMap()
         self.models = Models(self, self._wraps)
         self._agent_seams = {
+            "step": step(self),
             "_step_stream": step_stream(self),
+            "_finalize_step": finalize_step(self),
             "_generate_planning_step": planning_step(self),
             "provide_final_answer": provide_final_answer(self),
             "write_memory_to_messages": write_memory_to_messages(self),
@@ -68,23 +71,26 @@ class Patches:
         """Patch smolagents, which has been imported. What is missing in this version is skipped with a warning."""
         agents, memory = _module("agents"), _module("memory")
         models, tools = _module("models"), _module("tools")
-        self.tool_schema = getattr(models, "get_tool_json_schema", None)
-        base = getattr(agents, "MultiStepAgent", None)
+        base = _target(agents, "MultiStepAgent")
         if base is None:
-            missing("agents.MultiStepAgent")
             return
+        self.tool_schema = _target(models, "get_tool_json_schema")
         self._wraps.wrap_required(base, "run", run(self))
-        self._wraps.wrap_required(base, "_finalize_step", finalize_step(self))
         for name, wrapper in self._agent_seams.items():
             if name != "_step_stream":
                 self._wraps.wrap_required(base, name, wrapper)
         for cls in _family(base):
             self._observe_agent_class(cls)
-        for cls in _family(getattr(memory, "MemoryStep", object)):
+        for cls in _family(_target(memory, "MemoryStep")):
             self.observe_memory_step(cls)
-        for cls in _family(getattr(models, "Model", object)):
+        model, tool = _target(models, "Model"), _target(tools, "Tool")
+        if model is not None:
+            self._wraps.wrap_required(model, "__init__", self.models.made)
+        for cls in _family(model):
             self.models.observe_class(cls)
-        for cls in _family(getattr(tools, "Tool", object)):
+        if tool is not None:
+            self._wraps.wrap_required(tool, "__call__", self._tool_call)
+        for cls in _family(tool):
             self.observe_tool_class(cls)
         patch_pools(self._wraps, [module for module in (agents, _module("local_python_executor")) if module])
         self._on = True
@@ -143,9 +149,17 @@ class Patches:
             self._wraps.wrap_definer(cls, name, wrapper)
 
 
-def _family(cls: type) -> list[type]:
+def _target(module: ModuleType | None, name: str) -> Any:
+    """Something of smolagents', or None and one warning."""
+    found = getattr(module, name, None)
+    if found is None and module is not None:
+        missing(f"{module.__name__.removeprefix('smolagents.')}.{name}")
+    return found
+
+
+def _family(cls: type | None) -> list[type]:
     """A class and all that derive from it so far."""
-    if cls is object:
+    if cls is None:
         return []
     family: list[type] = [cls]
     children: list[type] = cls.__subclasses__()

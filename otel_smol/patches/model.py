@@ -7,6 +7,7 @@ uses it.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -59,10 +60,15 @@ class Models:
             self.observe_class(type(model))
         with guarded("observing a model's own attributes"), self._lock:
             self._held[id(model)] = self._held.get(id(model), 0) + 1
-            if self._held[id(model)] == 1:
-                self._cover(model)
+            self._cover(model)  # again, if it is held already: it may have been given another method since
             return partial(self._release, model)
         return lambda: None
+
+    def made(self, wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Wrap `Model.__init__`: a model that no agent has, as a tool's own, is first seen when it is made."""
+        with guarded("observing a model"):
+            self.observe_class(type(model))
+        return wrapped(*args, **kwargs)
 
     def facts(self, model: Any) -> ModelFacts:
         """What spans say of a model; read again when its id has changed."""
@@ -85,8 +91,12 @@ class Models:
                 method = getattr(model, name, None)
             else:
                 continue
-            if callable(method) and type(method) is not _Cover:
-                own[name] = _Cover(method, partial(wrapper, method, model), name in own)
+            if type(method) is _Cover:
+                if method.model is model:
+                    continue
+                method = method.__wrapped__  # came along when another model was copied
+            if callable(method):
+                own[name] = _Cover(method, wrapper, model, name in own)
 
     def _release(self, model: Any) -> None:
         with self._lock:
@@ -107,9 +117,14 @@ class Models:
 class _Cover(wrapt.ObjectProxy[Any]):
     """An instance's own method while a run uses it. It copies and pickles as what it covers."""
 
-    def __init__(self, method: Any, call: Callable[..., Any], was_there: bool) -> None:
+    def __init__(self, method: Any, wrapper: Wrapper, model: Any, was_there: bool) -> None:
         super().__init__(method)
-        self._self_call, self._self_was_there = call, was_there
+        self._self_wrapper, self._self_model, self._self_was_there = wrapper, model, was_there
+
+    @property
+    def model(self) -> Any:
+        """Whose method it is."""
+        return self._self_model
 
     @property
     def was_there(self) -> bool:
@@ -117,7 +132,7 @@ class _Cover(wrapt.ObjectProxy[Any]):
         return bool(self._self_was_there)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._self_call(args, kwargs)
+        return self._self_wrapper(self.__wrapped__, self._self_model, args, kwargs)
 
     def __copy__(self) -> Any:
         return self.__wrapped__
@@ -128,11 +143,7 @@ class _Cover(wrapt.ObjectProxy[Any]):
         return deepcopy(self.__wrapped__, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _same, (self.__wrapped__,)
-
-
-def _same(value: Any) -> Any:
-    return value
+        return operator.getitem, ((self.__wrapped__,), 0)  # nothing of ours, so it can be read without us
 
 
 def generate(patches: Patches) -> Wrapper:
@@ -182,6 +193,7 @@ class StreamWatch:
     def __init__(self, call: CallSpan) -> None:
         self._call, self._usage, self._text = call, StreamUsage(), content.StreamedText()
         self.context = call.context
+        call.streamed(self.closed)
 
     def item(self, item: Any) -> None:
         self._call.chunk()

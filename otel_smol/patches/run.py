@@ -68,7 +68,9 @@ class RunWatch:
         self.context = span.context
         turns.last = span.span.get_span_context()
         self._last: object = None
-        self._release = patches.hold_model(getattr(agent, "model", None))
+        self._release: Callable[[], None] | None = None
+        with guarded("observing a run's model"):
+            self._release = patches.hold_model(agent.model)
         patches.open_runs.add(self)
 
     def item(self, item: object) -> None:
@@ -95,7 +97,10 @@ class RunWatch:
 
     def _end(self, state: str, error: BaseException | None = None) -> None:
         self._patches.open_runs.discard(self)
-        self._release()
+        release, self._release = self._release, None
+        if release is not None:
+            with guarded("letting a run's model go"):
+                release()
         self._span.finish(state, error)
 
 

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from otel_smol.patches import Patches
 
 
+def step(patches: Patches) -> Wrapper:
+    """Wrap `step(memory_step)`: for who drives an agent by hand, whose class no run has shown us."""
+
+    def wrapper(wrapped: Callable[..., Any], agent: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if patches.active:
+            patches.observe_agent(agent)
+        return wrapped(*args, **kwargs)
+
+    return wrapper
+
+
 def step_stream(patches: Patches) -> Wrapper:
     """Wrap `_step_stream(memory_step)` of an agent class."""
 
@@ -60,10 +71,9 @@ def provide_final_answer(patches: Patches) -> Wrapper:
             return wrapped(*args, **kwargs)
         step: StepSpan | None = None
         with guarded("starting a final-answer step"):
-            owner = _owner(patches, agent)
-            if isinstance(owner, RunSpan):
-                owner.reached_max_steps = True
-            step = StepSpan(owner, "final_answer", _number(getattr(agent, "step_number", None)))
+            step = _begin(patches, agent, "final_answer", getattr(agent, "step_number", None))
+            if isinstance(step.run, RunSpan):
+                step.run.reached_max_steps = True
         if step is None:
             return wrapped(*args, **kwargs)
         try:
@@ -114,7 +124,7 @@ class StepWatch:
     def item(self, item: Any) -> None:
         kind = type(item).__name__
         if kind == "ToolCall":
-            self._step.pending_tool_calls.append((item.name, item.arguments, item.id))
+            self._step.pending_tool_calls[item.id] = item.name, item.arguments
         elif kind in ("ActionOutput", "FinalOutput"):
             self._step.is_final_answer = getattr(item, "is_final_answer", False) is True
 
@@ -140,7 +150,7 @@ class StepWatch:
         with guarded("noting what a step's tools returned"):
             facts = self._patches.memory_steps.facts(memory_step)
             facts.outputs = tuple(outputs)
-            names = [name for name, _, _ in self._step.pending_tool_calls]
+            names = [name for name, _ in self._step.pending_tool_calls.values()]
             facts.remainder = "python_interpreter" if "python_interpreter" in names else None
 
 
@@ -179,15 +189,21 @@ def _end(step: StepSpan, error: BaseException | None) -> None:
 def _begin_step(patches: Patches, agent: Any, memory_step: Any) -> StepWatch | None:
     if not patches.active:
         return None
-    owner = _owner(patches, agent)
-    step = StepSpan(owner, "action", _number(getattr(memory_step, "step_number", None)), memory_step)
-    return StepWatch(patches, step)
+    number = getattr(memory_step, "step_number", None)
+    return StepWatch(patches, _begin(patches, agent, "action", number, memory_step))
 
 
 def _begin_planning(patches: Patches, agent: Any, number: Any) -> PlanWatch | None:
     if not patches.active:
         return None
-    return PlanWatch(StepSpan(_owner(patches, agent), "planning", _number(number)))
+    return PlanWatch(_begin(patches, agent, "planning", number))
+
+
+def _begin(patches: Patches, agent: Any, type: str, number: Any, memory_step: Any = None) -> StepSpan:
+    step = StepSpan(_owner(patches, agent), type, number if isinstance(number, int) else None, memory_step)
+    with guarded("observing a step's model"):  # it may be another one, or have another method, than when the run began
+        step.release = patches.hold_model(agent.model)
+    return step
 
 
 def _owner(patches: Patches, agent: Any) -> Owner:
@@ -196,16 +212,14 @@ def _owner(patches: Patches, agent: Any) -> Owner:
     if run is not None and run.subject is agent:
         return run
     patches.look_around()
-    return patches.by_hand(agent)
+    owner = patches.by_hand(agent)
+    owner.parent = run  # now: the agent may outlive the run within which it was first driven
+    return owner
 
 
 def owner_by_hand(patches: Patches, agent: Any) -> Owner:
     """What steps belong to that somebody drives by hand (`agent.step(...)`)."""
     facts = agent_facts(agent, None, patches.turns(agent, reset=False).group)
-    owner = Owner(patches.telemetry, facts, new_ledger(patches, agent, facts), current_scope().run, agent)
+    owner = Owner(patches.telemetry, facts, new_ledger(patches, agent, facts), None, agent)
     patches.telemetry.metrics.touch(owner.metric_name, facts.model_id)
     return owner
-
-
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) else None

@@ -9,7 +9,7 @@ from otel_smol import content
 from otel_smol.context import Scope, attached, current_scope
 from otel_smol.guard import guarded
 from otel_smol.patches.wrap import Wrapper
-from otel_smol.telemetry import Owner, ToolSpan
+from otel_smol.telemetry import Owner, StepSpan, ToolSpan
 
 if TYPE_CHECKING:
     from otel_smol.patches import Patches
@@ -55,7 +55,7 @@ def _begin(
     span = ToolSpan(run, step, tool, name, managed=managed)
     if step is not None:
         with guarded("matching a tool call"):
-            span.invocation.tool_call_id = _call_id(step.pending_tool_calls, name, args, kwargs)
+            span.invocation.tool_call_id = _call_id(step, name, args, kwargs)
     if patches.telemetry.captures_content:
         with guarded("capturing a tool's arguments"):
             span.invocation.tool_description = content.text(getattr(tool, "description", None))
@@ -77,21 +77,33 @@ def _name(run: Owner, tool: Any) -> str:
     return own
 
 
-def _call_id(
-    pending: list[tuple[str, object, str]], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> str | None:
+def _call_id(step: StepSpan, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """The id of the model's call that this one carries out; of several of one name the one with these arguments."""
-    candidates = [call for call in pending if call[0] == name]
-    if not candidates:
-        return None
-    given = {key: value for key, value in kwargs.items() if key != "sanitize_inputs_outputs"} or (
-        args[0] if args else {}
-    )
-    chosen = candidates[0]
+    pending = step.pending_tool_calls  # other threads take from it as well
+    candidates = {key: asked for key, (called, asked) in list(pending.items()) if called == name}
     if len(candidates) > 1:
-        chosen = next((call for call in candidates if call[1] == given), chosen)
-    pending.remove(chosen)
-    return chosen[2] if isinstance(chosen[2], str) else None
+        given = {key: value for key, value in kwargs.items() if key != "sanitize_inputs_outputs"} or (
+            args[0] if args else {}
+        )
+        state = getattr(step.run.subject, "state", None) or {}
+        likely = [key for key, asked in candidates.items() if _equal(_substituted(asked, state), given)]
+        candidates = dict.fromkeys([*likely, *candidates])
+    chosen = next((key for key in candidates if pending.pop(key, None) is not None), None)
+    return chosen if isinstance(chosen, str) else None
+
+
+def _substituted(asked: Any, state: dict[str, Any]) -> Any:
+    """As smolagents does it: a value that names an entry of the agent's state stands for that entry."""
+    if not isinstance(asked, dict):
+        return asked
+    return {key: state.get(value, value) if isinstance(value, str) else value for key, value in asked.items()}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # arrays and the like, which have no one answer to this
+        return False
 
 
 def _length(value: Any) -> int | None:

@@ -6,6 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -89,10 +90,12 @@ class Wraps:
 
     @staticmethod
     def _remove(cls: type, name: str, proxy: Any) -> None:
-        try:
-            wrapt.unwrap_object(cls, name, proxy, missing_ok=True)
-        except wrapt.WrapperNotOutermostError:
+        original = proxy.__wrapped__
+        if vars(cls).get(name) is proxy:
+            setattr(cls, name, original)
             return
+        with suppress(wrapt.WrapperNotOutermostError):
+            wrapt.unwrap_object(cls, name, proxy, missing_ok=True)
 
 
 def missing(target: str) -> None:
