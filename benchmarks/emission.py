@@ -113,9 +113,9 @@ class Emission:
             within = parent[1] if parent is not None and parent[0] == id(part) else None
             part.spans.append((span.name, span.kind, within, dict(span.attributes or {})))
         for measurement in measurements:
-            span = by_id.get(measurement[6])
-            step = _step_id(span, by_id, run_ids) if span is not None else next(iter(self._parts))
-            position = positions[measurement[6]][1] if span is not None else None
+            within_span = by_id.get(measurement[6])
+            step = _step_id(within_span, by_id, run_ids) if within_span is not None else next(iter(self._parts))
+            position = positions[measurement[6]][1] if within_span is not None else None
             self._parts[step].measurements.append((measurement, position))
 
     def replay(self, tracer_provider: TracerProvider, meter_provider: MeterProvider) -> Callable[[], None]:

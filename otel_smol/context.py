@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opentelemetry.context import Context, attach, create_key, detach, get_value, set_value
 
 if TYPE_CHECKING:
-    from otel_smol.telemetry import CallSpan, Owner, StepSpan
+    from otel_smol.telemetry import Owner, StepSpan
+    from otel_smol.usage import Usage
 
 _SCOPE = create_key("otel_smol.scope")
 _CONVERSATION = create_key("otel_smol.conversation")
 
 
 class Scope(NamedTuple):
-    """The run, step, tool and call that the current code belongs to, where there are such."""
+    """The run, step, tool and model call that the current code belongs to, where there are such."""
 
     run: Owner | None = None
     step: StepSpan | None = None
     tool: object | None = None
     """The tool (or managed agent) whose call is going on."""
-    call: CallSpan | None = None
-    nested: bool = False
-    """Inside a model's call of another model: the agent sees one call, whatever goes on in it."""
+    inner_usages: list[Usage] | None = None
+    """Inside a model call: where other models that it calls note what they used. The agent sees one call, whatever
+    goes on in it."""
 
 
 _NOWHERE = Scope()

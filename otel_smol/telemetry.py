@@ -137,7 +137,7 @@ class Owner:
 
     def step_context(self) -> Context:
         """What a step's span is a child of."""
-        return in_scope(None, run=self, step=None, tool=None, call=None)
+        return in_scope(None, run=self, step=None, tool=None, inner_usages=None)
 
     def leave_streams(self, step: StepSpan | None = None) -> None:
         """End the calls of a step, or all, whose streams nobody will read on: with what they have reported so far."""
@@ -172,7 +172,7 @@ class RunSpan(Owner):
         )
         self._invocation.suspend()
         self.span = self._invocation.span
-        self.context = in_scope(self._invocation.context, run=self, step=None, tool=None, call=None, nested=False)
+        self.context = in_scope(self._invocation.context, run=self, step=None, tool=None, inner_usages=None)
         if previous is not None:
             self.span.add_link(previous)
         self._invocation.metric_attributes[sc.AGENT_NAME] = self.metric_name
@@ -363,7 +363,7 @@ class CallSpan:
         self.ledger = run.ledger if run is not None else RunLedger(max_steps=1)
         self.facts: Call = self.ledger.begin_call(call_type, step.facts if step is not None else None)
         self.inner_usages: list[Usage] = []
-        """Reported by calls made inside this one, by a model that delegates."""
+        """Of calls made inside this one, by a model that delegates."""
         self.finished = False
         self.partial = False
         self._leave: Callable[[], None] | None = None
@@ -377,7 +377,7 @@ class CallSpan:
         )
         self._invocation.suspend()
         self.span = self._invocation.span
-        self.context = in_scope(self._invocation.context, call=self)
+        self.context = in_scope(self._invocation.context, inner_usages=self.inner_usages)
         metric = self._invocation.metric_attributes
         if model.model_id:
             metric[sc.REQUEST_MODEL] = telemetry.model_cap(model.model_id)

@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import Sampler
 
@@ -98,16 +98,16 @@ class Observed:
 
     # --- metrics
 
+    def metrics(self) -> list[Metric]:
+        """All metrics as a reader sees them now."""
+        data = self.reader.get_metrics_data()
+        resources = data.resource_metrics if data else ()
+        return [metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics]
+
     def points(self, name: str) -> list[tuple[dict[str, Any], Any]]:
         """All points of a metric: attributes, and value (a histogram's is its point)."""
-        data = self.reader.get_metrics_data()
-        found = []
-        for resource in data.resource_metrics if data else ():
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    if metric.name == name:
-                        found += [(dict(p.attributes or {}), getattr(p, "value", p)) for p in metric.data.data_points]
-        return found
+        found = [point for metric in self.metrics() if metric.name == name for point in metric.data.data_points]
+        return [(dict(point.attributes or {}), getattr(point, "value", point)) for point in found]
 
     def total(self, name: str, **where: Any) -> float:
         """Sum of a counter, or of a histogram's values, over the points with these attributes (dots as `__`)."""
@@ -119,23 +119,11 @@ class Observed:
         )
 
     def metric_names(self) -> set[str]:
-        data = self.reader.get_metrics_data()
-        return {
-            metric.name
-            for resource in (data.resource_metrics if data else ())
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-        }
+        return {metric.name for metric in self.metrics()}
 
     def series(self) -> int:
         """How many series there are in all."""
-        data = self.reader.get_metrics_data()
-        return sum(
-            len(metric.data.data_points)
-            for resource in (data.resource_metrics if data else ())
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-        )
+        return sum(len(metric.data.data_points) for metric in self.metrics())
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:

@@ -136,6 +136,18 @@ class ScriptedModel(Model):  # type: ignore[misc]
         yield from deltas(reply, usage)
 
 
+class RawModel(ScriptedModel):
+    """Hands a provider's own response on, as smolagents' API models do."""
+
+    def __init__(self, script: Script, raw: Any, **kwargs: Any) -> None:
+        super().__init__(script, **kwargs)
+        self.raw = raw
+
+    def generate(self, messages: list[Any], *args: Any, **kwargs: Any) -> ChatMessage:
+        reply, usage = self.script.answer(messages)
+        return message(reply, usage, self.raw)
+
+
 def message(reply: Reply, usage: TokenUsage | None = None, raw: Any = None) -> ChatMessage:
     """A reply as the message that a model returns."""
     calls = [

@@ -351,22 +351,15 @@ def test_running_usage(name: str, cls: type, observed: Observed) -> None:
         assert subject.monitor.total_input_token_count > 3 * server.truth.input_tokens
 
 
-@pytest.mark.parametrize("usage", ["absent", "zero"])
-@pytest.mark.parametrize("name", named("openai", "azure", "inference_client"))
-def test_stream_without_usage(name: str, usage: str, observed: Observed) -> None:
-    """A stream that does not say what it cost, or says 0 and 0, is unknown: no zero is recorded, the calls are counted,
-    and the size of the prompt is there in characters. (P34)
-    """
-    check_unknown(name, usage, "stream_outputs", observed)
-
-
+@pytest.mark.parametrize("usage, consumed", [("absent", "stream_outputs"), ("zero", "stream_outputs"), ("zero", "plain")])
 @pytest.mark.parametrize("name", ALL)
-def test_plain_answer_of_zero_tokens(name: str, observed: Observed) -> None:
-    """A plain answer that claims 0 tokens in and 0 out is unknown as well. (P34)"""
-    check_unknown(name, "zero", "plain", observed)
-
-
-def check_unknown(name: str, usage: str, consumed: str, observed: Observed) -> None:
+def test_unknown(name: str, usage: str, consumed: str, observed: Observed) -> None:
+    """A stream that does not say what it cost, and any answer that claims 0 tokens in and 0 out, is unknown: no zero is
+    recorded, the calls are counted, and the size of the prompt is there in characters. (P34; LiteLLM's streams without
+    usage and plain answers without are below)
+    """
+    if consumed == "stream_outputs" and (name == "bedrock" or (name in LITELLM and usage == "absent")):
+        pytest.skip("the class cannot stream, or has a test of its own")
     with ModelServer(replies(CodeAgent, usage=usage)) as server:
         assert run(make_agent(CodeAgent, MODELS[name](server), consumed)) == ANSWER
     assert server.truth.calls_without_usage == 2
@@ -384,14 +377,13 @@ def check_unknown(name: str, usage: str, consumed: str, observed: Observed) -> N
     assert observed.points("gen_ai.client.token.usage") == []
 
 
-@pytest.mark.parametrize("usage", ["absent", "zero"])
 @pytest.mark.parametrize("name", named(*LITELLM))
-def test_litellm_invents_usage(name: str, usage: str, observed: Observed) -> None:
+def test_litellm_invents_usage(name: str, observed: Observed) -> None:
     """What we cannot see: LiteLLM fills a stream's missing usage in with an estimate of its own tokenizer, on a chunk
     like that of a provider. Nothing tells the two apart, so the call counts as one with usage, and the totals are
     LiteLLM's estimate, as in smolagents' own monitor. (P34)
     """
-    with ModelServer(replies(CodeAgent, usage=usage)) as server:
+    with ModelServer(replies(CodeAgent, usage="absent")) as server:
         subject = make_agent(CodeAgent, MODELS[name](server), "stream_outputs")
         assert run(subject) == ANSWER
     assert server.truth.calls_without_usage == 2
@@ -642,7 +634,7 @@ def secretive(name: str, server: ModelServer) -> Any:
         )
     if name == "openai":
         return smolagents.OpenAIModel(
-            model_id=OPENAI_MODEL, api_base=f"{url}/v1?key={key}", api_key=key, **once(openai=True)
+            model_id=OPENAI_MODEL, api_base=f"{url}/v1", api_key=key, **once(openai=True)
         )
     if name == "litellm":
         return smolagents.LiteLLMModel(

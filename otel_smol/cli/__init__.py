@@ -7,6 +7,7 @@ when it is asked for. Arguments that cannot be used end with status 2 and one li
 from __future__ import annotations
 
 import argparse
+import codecs
 import importlib
 import io
 import sys
@@ -21,6 +22,7 @@ COMMANDS = {
 """Name and summary; the module has the same name."""
 
 USAGE_ERROR = 2
+PLAIN = {"×": "x", "…": "..."}
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -34,19 +36,26 @@ class OneLineParser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; returns the exit status."""
+    codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows `?`
+            stream.reconfigure(errors="plain")
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = next((word for word in given if not word.startswith("-")), None)
-    if command in COMMANDS and given[0] == command:
-        return _run(command, given[1:])
+    if given and given[0] in COMMANDS:
+        return _run(given[0], given[1:])
     parser = _parser()
-    if command is not None:
-        parser.error(f"there is no command {command!r}, only {', '.join(COMMANDS)}")
+    if given and not given[0].startswith("-"):
+        parser.error(f"there is no command {given[0]!r}, only {', '.join(COMMANDS)}")
     parser.parse_args(given)
     parser.print_help()
     return 0
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """What stands for a character that the terminal cannot show."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:

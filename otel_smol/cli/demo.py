@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
     screen.show(record, Console(), NOTE)
     if arguments.svg is not None:
-        return _write(arguments.svg, svg.curve(record))
+        return _write(arguments.svg, svg.curve(record) or "")
     return 0
 
 

@@ -152,11 +152,9 @@ def generate(patches: Patches) -> Wrapper:
     def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not patches.active:
             return wrapped(*args, **kwargs)
-        scope = current_scope()
-        if scope.nested:
-            return wrapped(*args, **kwargs)
-        if scope.call is not None:
-            return _generate_nested(scope.call, wrapped, args, kwargs)
+        around = current_scope().inner_usages
+        if around is not None:
+            return _generate_nested(around, wrapped, args, kwargs)
         call: CallSpan | None = None
         with guarded("starting a model call"):
             call = begin_call(patches, model, args, kwargs)
@@ -180,7 +178,7 @@ def generate_stream(patches: Patches) -> Wrapper:
     """Wrap a method that answers with deltas."""
 
     def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not patches.active or current_scope().nested:
+        if not patches.active:
             return wrapped(*args, **kwargs)
         return follow(wrapped, args, kwargs, partial(_watch_stream, patches, model, args, kwargs))
 
@@ -216,15 +214,15 @@ class StreamWatch:
         if self._call.telemetry.captures_content:
             with guarded("capturing a streamed answer"):
                 self._call.invocation.output_messages = self._text.messages()
-        self._call.finish(_or_inner(self._usage.result(), self._call), error, answered=answered)
+        self._call.finish(_or_inner(self._usage.result(), self._call.inner_usages), error, answered=answered)
 
 
 class NestedStreamWatch:
     """Follows a streamed answer that a model makes on behalf of another: only its usage counts."""
 
-    def __init__(self, call: CallSpan) -> None:
-        self._call, self._usage, self._ended = call, StreamUsage(), False
-        self.context = in_scope(None, nested=True)
+    def __init__(self, around: list[Usage]) -> None:
+        self._around, self._usage, self._inner, self._ended = around, StreamUsage(), list[Usage](), False
+        self.context = in_scope(None, inner_usages=self._inner)
 
     def item(self, item: Any) -> None:
         self._usage.add(getattr(item, "token_usage", None))
@@ -232,7 +230,7 @@ class NestedStreamWatch:
     def finish(self, result: object) -> None:
         if not self._ended:
             self._ended = True
-            self._call.inner_usages.append(self._usage.result())
+            self._around.append(_or_inner(self._usage.result(), self._inner))
 
     def fail(self, error: BaseException) -> None:
         self.finish(None)
@@ -269,7 +267,7 @@ def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict
 def _finish(call: CallSpan, result: Any) -> None:
     usage: Usage = UNKNOWN
     with guarded("reading a model's usage"):
-        usage = _or_inner(from_message(result), call)
+        usage = _or_inner(from_message(result), call.inner_usages)
     with guarded("reading a model's response"):
         set_response(call.invocation, result)
     if call.telemetry.captures_content:
@@ -278,9 +276,9 @@ def _finish(call: CallSpan, result: Any) -> None:
     call.finish(usage, answered=True)
 
 
-def _or_inner(usage: Usage, call: CallSpan) -> Usage:
+def _or_inner(usage: Usage, inner: list[Usage]) -> Usage:
     """What the model reported; if it reported nothing, what those reported that it asked."""
-    return usage if usage.known or not call.inner_usages else combine(call.inner_usages)
+    return usage if usage.known or not inner else combine(inner)
 
 
 def _watch_stream(
@@ -288,16 +286,21 @@ def _watch_stream(
 ) -> StreamWatch | NestedStreamWatch | None:
     if not patches.active:
         return None
-    outer = current_scope().call
-    if outer is not None:
-        return NestedStreamWatch(outer)
+    around = current_scope().inner_usages
+    if around is not None:
+        return NestedStreamWatch(around)
     call = begin_call(patches, model, args, kwargs)
     return StreamWatch(call) if call is not None else None
 
 
-def _generate_nested(call: CallSpan, wrapped: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    with attached(in_scope(None, nested=True)):
-        result = wrapped(*args, **kwargs)
-    with guarded("reading an inner model's usage"):
-        call.inner_usages.append(from_message(result))
-    return result
+def _generate_nested(around: list[Usage], wrapped: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    inner: list[Usage] = []
+    usage = UNKNOWN
+    try:
+        with attached(in_scope(None, inner_usages=inner)):
+            result = wrapped(*args, **kwargs)
+        with guarded("reading an inner model's usage"):
+            usage = from_message(result)
+        return result
+    finally:
+        around.append(_or_inner(usage, inner))

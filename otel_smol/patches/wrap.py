@@ -61,7 +61,7 @@ class Wraps:
         A mock's `__call__` is that of every mock in the process.
         """
         owner = definer(cls, name)
-        if owner is not None and owner.__module__.partition(".")[0] not in sys.stdlib_module_names:
+        if owner is not None and not _of_the_standard_library(owner):
             self.wrap(owner, name, wrapper)
 
     def replace(self, module: ModuleType, name: str, value: object) -> None:
@@ -96,6 +96,13 @@ class Wraps:
             return
         with suppress(wrapt.WrapperNotOutermostError):
             wrapt.unwrap_object(cls, name, proxy, missing_ok=True)
+
+
+def _of_the_standard_library(cls: type) -> bool:
+    """Whether a class is defined there; one made by calling `abc.ABCMeta`, say, only looks like it."""
+    module = cls.__module__
+    known = module.partition(".")[0] in sys.stdlib_module_names
+    return known and getattr(sys.modules.get(module), cls.__qualname__, None) is cls
 
 
 def missing(target: str) -> None:
