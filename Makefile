@@ -31,7 +31,7 @@ format-check: $(VENV)/.dev
 typecheck: $(VENV)/.dev
 	@$(BIN)/mypy
 
-upstream: $(VENV)/.test ## Run smolagents' own tests with and without otel_smol, and compare
+upstream: $(VENV)/.upstream ## Run smolagents' own tests with and without otel_smol, and compare
 	@$(BIN)/python tests/upstream/run.py
 
 bench: $(VENV)/.test ## What watching costs (run nothing else meanwhile)
@@ -54,6 +54,10 @@ $(VENV)/.package: pyproject.toml
 $(VENV)/.test: $(VENV)/.package
 	@echo "Installing what the tests need ..."
 	@$(INSTALL) -e '.[test]'
+	@touch $@
+
+$(VENV)/.upstream: $(VENV)/.test
+	@$(INSTALL) -e '.[test,upstream]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test

@@ -1,0 +1,1 @@
+"""Runs smolagents' own test suite bare and instrumented, and compares; see README.md."""

@@ -1,0 +1,1 @@
+"""What smolagents' tests need and its source distribution does not ship, written anew here."""
