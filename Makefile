@@ -37,6 +37,9 @@ upstream: $(VENV)/.upstream ## Run smolagents' own tests with and without otel_s
 bench: $(VENV)/.test ## What watching costs (run nothing else meanwhile)
 	@$(BIN)/python -m benchmarks.cost $(ARGS)
 
+stack: ## Build the collector, Prometheus, Jaeger and docker-compose for the tests (Go needed; once)
+	@$(PYTHON) tools/stack/build.py $(ARGS)
+
 reference: $(VENV)/.package ## Make docs/reference.md anew from the code
 	@$(BIN)/python tools/reference.py
 
@@ -64,4 +67,4 @@ $(VENV)/.dev: $(VENV)/.test
 	@$(INSTALL) -e '.[test,dev]'
 	@touch $@
 
-.PHONY: help demo test check lint format format-check typecheck upstream bench reference picture
+.PHONY: help demo test check lint format format-check typecheck upstream bench stack reference picture
