@@ -7,12 +7,13 @@ With `--check` nothing is written; exit code 1 says that the page is stale.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from otel_smol import semconv as sc
-from otel_smol.cli import commands
+from otel_smol.cli import COMMANDS, parser_of
 from otel_smol.config import OPTIONS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
@@ -33,7 +34,10 @@ VARIABLES_OF_OTHERS = (
         "Content, off by default: `SPAN_ONLY`, `EVENT_ONLY` or `SPAN_AND_EVENT` sends prompts, answers, arguments, "
         "results and the text of exceptions.",
     ),
-    ("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "`otel_smol` switches us off; `smolagents` the two packages of that name."),
+    (
+        "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS",
+        "`otel_smol` switches us off; `smolagents` the two packages of that name.",
+    ),
     ("OTEL_SDK_DISABLED", "`true`: nothing is recorded. One line says so."),
 )
 
@@ -77,7 +81,12 @@ def _attributes() -> Iterable[str]:
 
 
 def _metrics() -> Iterable[str]:
-    yield from ("## Metrics", "", "| metric | instrument | unit | attributes | meaning |", "| --- | --- | --- | --- | --- |")
+    yield from (
+        "## Metrics",
+        "",
+        "| metric | instrument | unit | attributes | meaning |",
+        "| --- | --- | --- | --- | --- |",
+    )
     for metric in sc.METRICS.values():
         names = ", ".join(f"`{name}`" for name in metric.attributes)
         yield f"| `{metric.name}` | {metric.instrument} | `{metric.unit}` | {names} | {metric.brief} |"
@@ -106,8 +115,8 @@ def _variables() -> Iterable[str]:
     yield from (
         "## Variables",
         "",
-        "Each is an argument of `SmolagentsInstrumentor().instrument(...)` as well, and the argument wins. A value that "
-        "cannot be used gets one warning, and the default stands.",
+        "Each is an argument of `SmolagentsInstrumentor().instrument(...)` as well, and the argument wins. A value "
+        "that cannot be used gets one warning, and the default stands.",
         "",
         "| variable | argument | value | default | meaning |",
         "| --- | --- | --- | --- | --- |",
@@ -123,12 +132,13 @@ def _variables() -> Iterable[str]:
 
 def _commands() -> Iterable[str]:
     yield from ("## Commands", "")
-    for name, usage in commands().items():
-        yield from (f"### `otel-smol {name}`", "", "```", usage.strip(), "```", "")
+    for name in COMMANDS:
+        yield from (f"### `otel-smol {name}`", "", "```", parser_of(name).format_help().strip(), "```", "")
 
 
 def main() -> int:
     """Write the page, or say whether it is stale."""
+    os.environ["COLUMNS"] = "100"  # argparse wraps its help at the terminal's width
     made = page()
     if "--check" in sys.argv[1:]:
         stale = not PAGE.exists() or PAGE.read_text() != made

@@ -12,7 +12,7 @@ import importlib
 import io
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from otel_smol.version import __version__
 
@@ -58,8 +58,9 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     return "".join(PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
-def _run(command: str, arguments: Sequence[str]) -> int:
-    module = importlib.import_module(f"otel_smol.cli.{command}")
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser of one command, as `otel-smol COMMAND --help` shows it."""
+    module = _module(command)
     parser = OneLineParser(
         prog=f"otel-smol {command}",
         description=module.__doc__,
@@ -67,8 +68,16 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     module.configure(parser)
-    status: int = module.run(parser.parse_args(arguments))
+    return parser
+
+
+def _run(command: str, arguments: Sequence[str]) -> int:
+    status: int = _module(command).run(parser_of(command).parse_args(arguments))
     return status
+
+
+def _module(command: str) -> Any:
+    return importlib.import_module(f"otel_smol.cli.{command}")
 
 
 def _parser() -> OneLineParser:

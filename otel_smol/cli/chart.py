@@ -85,7 +85,7 @@ def draw(curve: Curve, width: int, height: int, marks: Marks) -> list[Text]:
     plot = _plot(curve, width - margin, height, marks)
     lines = []
     for number in reversed(range(height)):
-        line = Text(f"{labels.get(number, ''):>{margin - 2}} {marks.axis}", style="dim")
+        line = Text().append(f"{labels.get(number, ''):>{margin - 2}} {marks.axis}", "dim")
         for character, style in plot[number]:
             line.append(character, style)
         line.rstrip()
@@ -129,13 +129,17 @@ def _label_ends(rows: list[Row], curve: Curve, height: int) -> None:
     start = next(i for i, (character, _) in enumerate(rows[-1]) if character != " ")
     _write(rows[-1], start - 2, tokens(curve.total), STYLES["measured"])
     line = _row(curve.expected, curve, height)
-    _write(rows[line - 1 if line else 1], len(rows[0]), tokens(curve.expected), STYLES["expected"])
+    for row in (line - 1, line - 2, line + 1):
+        if 0 <= row < height and _write(rows[row], len(rows[0]), tokens(curve.expected), STYLES["expected"]):
+            break
 
 
-def _write(row: Row, end: int, text: str, style: str) -> None:
+def _write(row: Row, end: int, text: str, style: str) -> bool:
     cells = slice(end - len(text), end)
-    if cells.start >= 0 and all(character == " " for character, _ in row[cells]):
+    free = cells.start >= 0 and all(character == " " for character, _ in row[cells])
+    if free:
         row[cells] = [(character, style) for character in text]
+    return free
 
 
 def _put(rows: list[Row], column: int, row: int, mark: str, style: str) -> None:

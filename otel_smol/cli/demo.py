@@ -83,10 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+    status = 0 if arguments.svg is None else _write(arguments.svg, svg.curve(record))
     screen.show(record, Console(), NOTE)
-    if arguments.svg is not None:
-        return _write(arguments.svg, svg.curve(record) or "")
-    return 0
+    return status
 
 
 def measure(steps: int, agent: str, managed: bool, talk: Console) -> RunRecord:
@@ -123,7 +122,10 @@ def _progress(receiver: Receiver, agent: str, steps: int, talk: Console) -> Iter
         yield
 
 
-def _write(path: Path, text: str) -> int:
+def _write(path: Path, text: str | None) -> int:
+    if text is None:
+        sys.stderr.write("otel-smol demo: no curve to draw, a prompt's size is unknown\n")
+        return 1
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

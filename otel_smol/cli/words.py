@@ -88,28 +88,25 @@ def _overpay_of_equal_steps(n: int) -> str:
 def _forecast(run: RunRecord) -> str:
     if run.forecast_half_way is None or not run.input_tokens:
         return "[bold]No forecast[/]: it is made from the third call on, and compared here from half way."
-    half = (len(run.action_steps) + 1) // 2
+    steps = len(run.action_steps)
+    predicted = f"[bold]{tokens(run.forecast_half_way)}[/] for all {run.max_steps} steps"
+    forecast = f"Forecast after step {(steps + 1) // 2}: {predicted}."
+    if steps != run.max_steps:
+        return f"{forecast} The run ended after {steps}."
     difference = run.forecast_half_way / run.input_tokens - 1
     off = f"{percent(abs(difference))} too {'high' if difference > 0 else 'low'}" if difference else "exact"
-    return (
-        f"Forecast after step {half}: [bold]{tokens(run.forecast_half_way)}[/] for all {run.max_steps} steps. "
-        f"It was {off}."
-    )
+    return f"{forecast} It was {off}."
 
 
 def by_kind(run: RunRecord) -> str:
     """The whole bill by kind, and the tools' results by tool."""
     total = run.input_tokens or 1
-    tools = _shares(run.input_by_tool(), total)
+    tools = ", ".join(f"{share} {name}" for name, share in _shares(run.input_by_tool(), total))
     kinds: dict[str, int] = {}
     for source, n in run.input_by_source().items():
         kinds[KINDS[source]] = kinds.get(KINDS[source], 0) + n
-    parts = [
-        f"[bold]{share}[/] {kind}" + (f" ({', '.join(f'{share} {name}' for name, share in tools)})" if tools else "")
-        if kind == "tool results"
-        else f"[bold]{share}[/] {kind}"
-        for kind, share in _shares(kinds, total)
-    ]
+    by_tool = {KINDS["observation"]: f" ({tools})"} if tools else {}
+    parts = [f"[bold]{share}[/] {kind}{by_tool.get(kind, '')}" for kind, share in _shares(kinds, total)]
     return f"Of the whole input: {', '.join(parts)}."
 
 
