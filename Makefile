@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+EXTRAS ?= test
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
@@ -13,8 +14,8 @@ help: ## What there is
 demo: $(VENV)/.package ## Run a real agent on this machine and show what its steps cost
 	@$(BIN)/otel-smol demo $(ARGS)
 
-test: $(VENV)/.test ## Run all tests that need nothing but Python
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.test ## Run the tests; those of the stack need `make stack` and are skipped without
+	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 check: lint format-check typecheck ## Lint, format and types, as CI does
 
@@ -56,15 +57,15 @@ $(VENV)/.package: pyproject.toml
 
 $(VENV)/.test: $(VENV)/.package
 	@echo "Installing what the tests need ..."
-	@$(INSTALL) -e '.[test]'
+	@$(INSTALL) -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/.upstream: $(VENV)/.test
-	@$(INSTALL) -e '.[test,upstream]'
+	@$(INSTALL) -e '.[$(EXTRAS),upstream]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test
-	@$(INSTALL) -e '.[test,dev]'
+	@$(INSTALL) -e '.[$(EXTRAS),dev]'
 	@touch $@
 
 .PHONY: help demo test check lint format format-check typecheck upstream bench stack reference picture

@@ -24,19 +24,22 @@ class Limits:
         return self.by_name.get(name or "", self.default)
 
     @staticmethod
-    def parse(text: str) -> Limits:
-        """Raises `ValueError` for anything but positive whole numbers in one of the two forms."""
-        default, by_name = None, {}
+    def parse(given: object) -> Limits:
+        """From text in one of the two forms, a number, or a mapping.
+
+        Raises `ValueError` for anything but positive whole numbers, and for two of them under one name.
+        """
+        text = (
+            ",".join(f"{name}={number}" for name, number in given.items()) if isinstance(given, Mapping) else str(given)
+        )
+        limits: dict[str, int] = {}
         for item in text.split(","):
-            name, _, number = item.rpartition("=")
-            value = int(number)
-            if value <= 0:
-                raise ValueError(number)
-            if name.strip() in ("", "*"):
-                default = value
-            else:
-                by_name[name.strip()] = value
-        return Limits(default, by_name)
+            name, equals, number = item.rpartition("=")
+            name = name.strip() if equals else "*"
+            if not name or name in limits or int(number) <= 0:
+                raise ValueError(item)
+            limits[name] = int(number)
+        return Limits(limits.pop("*", None), limits)
 
 
 @dataclass(frozen=True)
@@ -48,16 +51,23 @@ class Option:
     default: Any
     form: str
     brief: str
-    parse: Callable[[str], Any]
+    parse: Callable[[object], Any]
 
 
-def _boolean(text: str) -> bool:
-    value = text.strip().lower()
+def _boolean(given: object) -> bool:
+    value = str(given).strip().lower()
     if value in ("true", "1", "yes", "on"):
         return True
     if value in ("false", "0", "no", "off"):
         return False
-    raise ValueError(text)
+    raise ValueError(value)
+
+
+def _seconds(given: object) -> float:
+    value = float(str(given))
+    if not 0 <= value < 3600:
+        raise ValueError(value)
+    return value
 
 
 OPTIONS = (
@@ -105,6 +115,33 @@ OPTIONS = (
         "close the runs that go on, export what is there (5 seconds at most), then end by the signal as before.",
         _boolean,
     ),
+    Option(
+        "exit_seconds",
+        "OTEL_SMOL_EXIT_SECONDS",
+        5.0,
+        "a number of seconds",
+        "Under `opentelemetry-instrument`: how long the end of the program may take to send what is left, all signals "
+        "at once. `0` leaves that to the SDK, which took up to 27 seconds with a collector that was gone.",
+        _seconds,
+    ),
+    Option(
+        "quiet_exporters",
+        "OTEL_SMOL_QUIET_EXPORTERS",
+        True,
+        "`true` or `false`",
+        "Under `opentelemetry-instrument`: the exporters say the same failure once in ten minutes, and nothing of "
+        "retries. `false` shows every line.",
+        _boolean,
+    ),
+    Option(
+        "mend_forks",
+        "OTEL_SMOL_MEND_FORKS",
+        True,
+        "`true` or `false`",
+        "A forked child counts from 0, opens connections of its own, and a `multiprocessing` worker sends what it has "
+        "before it ends. `false` leaves all three as the SDK has them.",
+        _boolean,
+    ),
 )
 """All settings. The reference page is made from this table."""
 
@@ -118,6 +155,9 @@ class Config:
     full_input_messages: bool = False
     agent_name_on_client_metrics: bool = False
     flush_on_sigterm: bool = True
+    exit_seconds: float = 5.0
+    quiet_exporters: bool = True
+    mend_forks: bool = True
 
     @staticmethod
     def load(arguments: Mapping[str, object], environment: Mapping[str, str] | None = None) -> Config:
@@ -137,8 +177,8 @@ def _value(option: Option, arguments: Mapping[str, object], environment: Mapping
     if isinstance(given, type(option.default)):
         return given
     try:
-        return option.parse(str(given))
-    except (ValueError, TypeError):
+        return option.parse(given)
+    except ValueError:
         logger.warning(
             "otel_smol: %s=%r cannot be used: it must be %s. Using %s instead.",
             origin,

@@ -7,9 +7,9 @@ whole: with a full list per call the telemetry would grow with the square of the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.util.genai.types import (
     FunctionToolDefinition,
@@ -22,7 +22,9 @@ from opentelemetry.util.genai.types import (
 from opentelemetry.util.genai.utils import object_to_any_value, tool_arguments_to_any_value
 
 from otel_smol import semconv as sc
-from otel_smol.telemetry import CallSpan
+
+if TYPE_CHECKING:
+    from otel_smol.telemetry import CallSpan
 
 _ROLES = {"tool-call": "assistant", "tool-response": "user"}
 """What smolagents sends these roles as (`tool_role_conversions`)."""
@@ -56,9 +58,7 @@ def output_messages(message: Any) -> list[OutputMessage]:
     """A model's answer."""
     parts: list[Any] = _parts(getattr(message, "content", None))
     parts.extend(
-        ToolCallRequestPart(
-            arguments=tool_arguments_to_any_value(call.function.arguments), name=call.function.name, id=call.id
-        )
+        _tool_call(call.function.arguments, call.function.name, call.id)
         for call in getattr(message, "tool_calls", None) or ()
     )
     return [OutputMessage(role="assistant", parts=parts)]
@@ -86,13 +86,8 @@ class StreamedText:
 
     def messages(self) -> list[OutputMessage]:
         """The answer so far."""
-        parts: list[Any] = [TextPart(content="".join(self._text))] if self._text else []
-        parts.extend(
-            ToolCallRequestPart(
-                arguments=tool_arguments_to_any_value(call["arguments"]), name=call["name"], id=call["id"] or None
-            )
-            for call in self._calls.values()
-        )
+        parts: list[Any] = _parts("".join(self._text)) if self._text else []
+        parts.extend(_tool_call(call["arguments"], call["name"], call["id"] or None) for call in self._calls.values())
         return [OutputMessage(role="assistant", parts=parts)]
 
 
@@ -104,23 +99,37 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return any_value({**({"args": list(args)} if args else {}), **given})
 
 
-def any_value(value: Any) -> Any:
-    """A value as OTLP can carry it; pictures and other objects by their type only."""
+def any_value(value: Any, within: frozenset[int] = frozenset()) -> Any:
+    """A value as OTLP can carry it; pictures, sound and bytes by their type only, wherever they stand in it."""
     if isinstance(value, str):
-        return text(value)
-    if _is_picture(value):
+        return _encodable(value)
+    if isinstance(value, (bytes, bytearray, memoryview)) or _is_data(value) or id(value) in within:
         return f"[{type(value).__name__}]"
-    return object_to_any_value(value)
+    inside = within | {id(value)}
+    if isinstance(value, Mapping):
+        return {_encodable(str(key)): any_value(item, inside) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [any_value(item, inside) for item in value]
+    plain = object_to_any_value(value)
+    return any_value(plain, inside) if isinstance(plain, (str, bytes, dict, list)) else plain
 
 
 def text(value: Any) -> str | None:
-    """Text that UTF-8 can carry: lone surrogates, which a model may well produce, become `?`."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
+    """A text as OTLP can carry it; None for anything else."""
+    return _encodable(value) if isinstance(value, str) else None
+
+
+def _encodable(value: str) -> str:
+    """Lone surrogates, which a model may well produce and UTF-8 cannot carry, become `?`."""
+    return value.encode("utf-8", "replace").decode()
+
+
+def _tool_call(arguments: Any, name: Any, id: Any) -> ToolCallRequestPart:
+    given = any_value(tool_arguments_to_any_value(arguments))
+    return ToolCallRequestPart(arguments=given, name=text(name) or "", id=text(id))
 
 
 def _as_text(value: Any) -> str:
-    if isinstance(value, str):
-        return text(value) or ""
     converted = any_value(value)
     return converted if isinstance(converted, str) else json.dumps(converted, default=str)
 
@@ -133,16 +142,13 @@ def _input_message(message: Any) -> InputMessage:
 
 
 def _parts(content: Any) -> list[Any]:
-    if isinstance(content, str):
-        return [TextPart(content=content)]
-    return [_part(part) for part in content or ()]
+    return [_part(part) for part in ([content] if isinstance(content, str) else content or ())]
 
 
 def _part(part: Any) -> Any:
-    if isinstance(part, str):
-        return TextPart(content=part)
-    if isinstance(part, dict) and isinstance(part.get("text"), str):
-        return TextPart(content=part["text"])
+    said = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None
+    if isinstance(said, str):
+        return TextPart(content=_encodable(said))
     kind = part.get("type") if isinstance(part, dict) else None
     return _Omitted(str(kind or "other"), _picture_size(part))
 
@@ -160,8 +166,6 @@ def _picture_size(part: Any) -> list[int] | None:
     return list(size) if isinstance(size, tuple) else None
 
 
-def _is_picture(value: Any) -> bool:
-    return type(value).__module__.startswith(("PIL.", "torch", "numpy")) or type(value).__name__ in (
-        "AgentImage",
-        "AgentAudio",
-    )
+def _is_data(value: Any) -> bool:
+    cls = type(value)
+    return cls.__module__.startswith("PIL.") or cls.__name__ in ("AgentImage", "AgentAudio", "Tensor", "ndarray")

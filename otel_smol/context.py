@@ -48,7 +48,11 @@ def in_scope(context: Context | None, **changes: Any) -> Context:
 
 
 class attached:
-    """Make a context current inside the block. Never hold it across a `yield` to the user's code."""
+    """Make a context current inside the block. Never hold it across a `yield` to the user's code.
+
+    Code inside may go back to a context of before the block, as one does that detaches at the end of a generator what
+    it has attached before the start. That context then stays, as it would without us.
+    """
 
     __slots__ = ("_context", "_token")
 
@@ -62,7 +66,7 @@ class attached:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if self._token is not None:
+        if self._token is not None and get_value(_SCOPE) is get_value(_SCOPE, self._context):
             detach(self._token)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.metadata
 import sys
 from collections.abc import Collection
@@ -48,6 +49,7 @@ class SmolagentsInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     def _instrument(self, **kwargs: Any) -> None:
         cls = SmolagentsInstrumentor
         cls._arguments = kwargs
+        atexit.register(_leave)  # now: what was registered first comes last, and only the SDK was before us
         if "smolagents" in sys.modules:
             _apply(sys.modules["smolagents"])
         else:
@@ -55,6 +57,7 @@ class SmolagentsInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     def _uninstrument(self, **kwargs: Any) -> None:
         cls = SmolagentsInstrumentor
+        atexit.unregister(_leave)
         cls._arguments = None  # a hook that has not fired yet does nothing when it does
         if cls._ending is not None:
             cls._ending.forget()
@@ -88,6 +91,11 @@ def _apply(module: Any) -> None:
         cls._patches.apply()
         cls._ending = Ending(cls._patches)
         cls._ending.watch()
+
+
+def _leave() -> None:
+    if SmolagentsInstrumentor._ending is not None:
+        SmolagentsInstrumentor._ending.leave()
 
 
 def _check_version() -> None:

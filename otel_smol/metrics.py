@@ -60,6 +60,7 @@ class LiveRun:
 
 
 _live: set[LiveRun] = set()
+_ever: set[str] = set()
 _budgets: dict[str, int] = {}
 _lock = threading.Lock()
 # Shared by all `Metrics` of the process: an observable callback cannot be taken back, so one that was registered
@@ -94,6 +95,9 @@ class Metrics:
         self._run_replay_share = _histogram(meter, sc.RUN_REPLAY_SHARE_METRIC)
         self._budget_exceeded = _counter(meter, sc.RUN_BUDGET_EXCEEDED_METRIC)
         self._without_usage = _counter(meter, sc.CALLS_WITHOUT_USAGE_METRIC)
+        with _lock:  # what an earlier `instrument()` was told is over; its runs that still go on are not
+            _budgets.clear()
+            _ever.clear()
         _gauge(meter, sc.ACTIVE_RUNS_METRIC, _active_runs)
         _gauge(meter, sc.ACTIVE_INPUT_TOKENS_METRIC, lambda: _highest(lambda ledger: ledger.billed.input))
         _gauge(meter, sc.ACTIVE_FORECAST_METRIC, lambda: _highest(lambda ledger: ledger.forecast))
@@ -206,9 +210,6 @@ def _live_by_agent() -> dict[str, list[RunLedger]]:
     for run in runs:
         result.setdefault(run.agent, []).append(run.ledger)
     return result
-
-
-_ever: set[str] = set()
 
 
 def _active_runs() -> dict[str, int]:

@@ -21,6 +21,7 @@ PROVIDERS_BY_CLASS = {
     "VLLMModel": "vllm",
     "MLXModel": "mlx",
 }
+"""By the names of today. Up to smolagents 1.20 some are called `…ServerModel`."""
 PROVIDERS_BY_HOST = (
     (r"\.openai\.azure\.com$", "azure.ai.openai"),
     (r"\.services\.ai\.azure\.com$|\.inference\.ai\.azure\.com$", "azure.ai.inference"),
@@ -69,8 +70,12 @@ INFERENCE_PROVIDERS = frozenset(
 """The hub's inference providers (`huggingface_hub`'s PROVIDER_T); any other value is `other`."""
 
 _SECRET = re.compile(
-    r"\b(sk|hf|gsk|xai|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[A-Z0-9]{12,}\b|\bBearer\s+\S+", re.IGNORECASE
+    r"\b(sk|xai|pk|rk|nvapi)[-_][\w-]{16,}|\b(hf|gsk|r8)_\w{16,}|\bAIza[\w-]{30,}|\bAKIA[A-Z0-9]{12,}\b"
+    r"|\bBearer\s+\S+",
+    re.IGNORECASE,
 )
+"""Keys of the usual providers. `hf-` begins names on the hub (`hf-internal-testing/…`); tokens begin with `hf_`."""
+_USER_INFO = re.compile(r"(?<=//)[^/]*@|^[^/@]+:[^/@]+@(?=[^/]+/)")
 _MAX_MODEL_ID = 256
 
 
@@ -102,18 +107,16 @@ def describe_model(model: object) -> ModelFacts:
 
 def public_model_id(model_id: str) -> str | None:
     """The id without user info, query or anything that looks like a key; None when nothing is left."""
-    text = model_id.strip()
-    if "://" in text:
-        parts = urlsplit(text)
-        host = parts.netloc.rpartition("@")[2]
-        text = f"{parts.scheme}://{host}{parts.path}"
+    text = re.split("[?#]", model_id.strip(), maxsplit=1)[0]
+    text = _USER_INFO.sub("", text)
     return _SECRET.sub("[redacted]", text)[:_MAX_MODEL_ID] or None
 
 
 def _known_class(cls: type) -> str | None:
     for base in cls.__mro__:
-        if base.__name__ in PROVIDERS_BY_CLASS and base.__module__.startswith("smolagents."):
-            return base.__name__
+        name = base.__name__.replace("ServerModel", "Model")
+        if name in PROVIDERS_BY_CLASS and base.__module__.startswith("smolagents."):
+            return name
     return None
 
 
@@ -144,8 +147,11 @@ def _base_url(model: object) -> _Url | None:
     for candidate in candidates:
         text = str(candidate) if candidate is not None and type(candidate).__name__ in ("str", "URL") else ""
         if text.startswith(("http://", "https://")):
-            parts = urlsplit(text)
-            return _Url(parts.scheme, parts.hostname, parts.port)
+            try:
+                parts = urlsplit(text)
+                return _Url(parts.scheme, parts.hostname, parts.port)
+            except ValueError:  # no address after all
+                return None
     return None
 
 

@@ -3,6 +3,8 @@
 An ordinary exit, an exception and Ctrl-C unwind the stack, so most runs end by themselves; what is left (a stream
 that nobody reads any more) ends at exit, before the SDK shuts down. SIGTERM unwinds nothing: by default the process
 is gone, and with it whatever the SDK has not exported yet, up to five seconds of spans and a minute of metrics.
+
+What comes of forks is in `forks`, how long the end may take in `distro`.
 """
 
 from __future__ import annotations
@@ -12,14 +14,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from opentelemetry import metrics, trace
-
+from otel_smol import distro, forks
 from otel_smol.guard import guarded
 from otel_smol.metrics import forget_live_runs
+from otel_smol.telemetry import SCOPE
 
 if TYPE_CHECKING:
     from otel_smol.patches import Patches
@@ -32,13 +33,22 @@ class Ending:
 
     def __init__(self, patches: Patches) -> None:
         self._patches: Patches | None = patches
-        self._flush_on_sigterm = patches.config.flush_on_sigterm and _auto_instrumented()
+        config, automatic = patches.config, auto_instrumented()
+        self._flush_on_sigterm = config.flush_on_sigterm and automatic
+        self._quiet = distro.QuietExporters() if config.quiet_exporters and automatic else None
+        self._truce = forks.Truce()
+        self._leaves_in_time = bool(config.exit_seconds)
+        self._exit = (
+            distro.Exit(config.exit_seconds or FLUSH_SECONDS, self._end_runs, self._quiet) if automatic else None
+        )
 
     def watch(self) -> None:
         """Register what has to happen. The handler is ours only where the program has none."""
         atexit.register(self._end_runs)
+        if self._quiet is not None:
+            self._quiet.install()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+            os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forked)
         in_main = threading.current_thread() is threading.main_thread()
         if self._flush_on_sigterm and in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminate)
@@ -46,7 +56,12 @@ class Ending:
     def forget(self) -> None:
         """uninstrument(): leave no trace."""
         self._patches = None
+        if self._exit is not None:
+            self._exit.dismiss()
+            self._exit = None
         atexit.unregister(self._end_runs)
+        if self._quiet is not None:
+            self._quiet.remove()
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGTERM) == self._terminate:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -57,36 +72,73 @@ class Ending:
                 with guarded("ending a run at exit"):
                     watch.interrupt()
 
+    def _before_fork(self) -> None:
+        if self._patches is not None and self._patches.config.mend_forks:
+            with guarded("waiting for exports before a fork"):
+                self._truce.begin(self._providers())
+
+    def _after_fork(self) -> None:
+        self._truce.end()
+
+    def _providers(self) -> list[Any]:
+        """The process's own, and those that `instrument()` was given."""
+        telemetry = self._patches.telemetry if self._patches is not None else None
+        given = (telemetry.tracer_provider, telemetry.meter_provider) if telemetry is not None else ()
+        return list(dict.fromkeys([each for each in given if each is not None] + distro.providers()))
+
     def _forked(self) -> None:
         """Runs that went on at the fork are the parent's; the child must not end or count them too."""
-        if self._patches is not None:
-            self._patches.open_runs.clear()
-            forget_live_runs()
+        if self._patches is None:
+            return
+        self._patches.open_runs.clear()
+        forget_live_runs()
+        if self._patches.config.mend_forks:
+            self._mend_fork()
+        if self._exit is not None:
+            self._exit.prepare()
+
+    def _mend_fork(self) -> None:
+        self._truce = forks.Truce()
+        with guarded("beginning anew after a fork"):
+            for provider in self._providers():
+                forks.count_from_zero(provider, SCOPE)
+        with guarded("leaving the parent's connections"):
+            forks.drop_connections(self._providers())
+        with guarded("watching for the end of a worker"):
+            forks.when_worker(self, Ending._worker_began)
+
+    def _worker_began(self, util: Any) -> None:
+        with guarded("watching for the end of a worker"):
+            util.Finalize(None, self._leave_worker, exitpriority=-100)  # after all others
+            if self._exit is not None and signal.getsignal(signal.SIGTERM) == self._terminate:
+                forks.when_signalled(signal.SIGTERM, self._terminate, self._exit.begin)
+
+    def _leave_worker(self) -> None:
+        """A `multiprocessing` worker ends: it has no `atexit`."""
+        if self._exit is not None:
+            self._exit.leave()
+        else:
+            self._end_runs()
+            _flush()
+
+    def leave(self) -> None:
+        """The very end, after the program's own `atexit` handlers: the SDK is shut down."""
+        if self._exit is not None and self._leaves_in_time:
+            self._exit.leave()
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        # The main thread, which runs this, may hold any lock at this moment: work elsewhere, and do not wait for ever.
-        _within(FLUSH_SECONDS, self._end_runs, _flush)
+        if self._exit is not None:
+            self._exit.leave(aloud=False)
         os.kill(os.getpid(), signal.SIGTERM)  # and end as without us
 
 
 def _flush() -> None:
-    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
-        with guarded("flushing at SIGTERM"):
-            flush = getattr(provider, "force_flush", None)
-            if flush is not None:
-                flush(int(FLUSH_SECONDS * 1000))
+    for provider in distro.providers():
+        with guarded("flushing at the end of a worker"):
+            provider.force_flush(int(FLUSH_SECONDS * 1000))
 
 
-def _within(seconds: float, *acts: Callable[[], None]) -> None:
-    def work() -> None:
-        for act in acts:
-            act()
-
-    thread = threading.Thread(target=work, daemon=True, name="otel_smol-flush")
-    thread.start()
-    thread.join(seconds)
-
-
-def _auto_instrumented() -> bool:
+def auto_instrumented() -> bool:
+    """Whether `opentelemetry-instrument` set the SDK up, and not the program."""
     return "opentelemetry.instrumentation.auto_instrumentation" in sys.modules

@@ -29,23 +29,26 @@ from opentelemetry.trace import (
 from opentelemetry.util.genai.completion_hook import load_completion_hook
 from opentelemetry.util.genai.handler import TelemetryHandler
 from opentelemetry.util.genai.invocation import (
+    CLIENT_INFERENCE_CONTEXT_KEY,
     Error,
+    InferenceData,
     InferenceInvocation,
     LocalAgentInvocation,
     ToolInvocation,
 )
-from opentelemetry.util.genai.types import InputMessage, OutputMessage
-from opentelemetry.util.genai.utils import fq_exception_type
+from opentelemetry.util.genai.types import ContentCapturingMode, InputMessage, OutputMessage
+from opentelemetry.util.genai.utils import fq_exception_type, get_content_capturing_mode
 
 from otel_smol import semconv as sc
 from otel_smol.config import Config
+from otel_smol.content import text
 from otel_smol.context import current_conversation, in_scope
 from otel_smol.guard import guarded
 from otel_smol.history import by_source, by_tool, top
 from otel_smol.ledger import Call, RunLedger, Step
 from otel_smol.metrics import AGENTS, MODELS, Cap, LiveRun, Metrics
 from otel_smol.provider import ModelFacts
-from otel_smol.usage import Usage
+from otel_smol.usage import Usage, combine
 from otel_smol.version import __version__
 
 SCOPE = "otel_smol"
@@ -92,8 +95,12 @@ class Telemetry:
             instrumentation_scope_name=SCOPE,
             instrumentation_scope_version=__version__,
         )
+        on_spans = (ContentCapturingMode.SPAN_ONLY, ContentCapturingMode.SPAN_AND_EVENT)
+        self.content_on_spans = self.captures_content and get_content_capturing_mode() in on_spans
+        """Whether it may stand on spans. Not so where events alone, or a completion hook, are to have it."""
         self.tracer = get_tracer(SCOPE, __version__, tracer_provider)
         self.agent_cap, self.model_cap = Cap("agents", AGENTS), Cap("models", MODELS)
+        self.response_model_cap = Cap("models by the name that a provider answers with", MODELS)
         self.metrics = Metrics(
             get_meter(SCOPE, __version__, meter_provider=meter_provider), self.agent_cap, self.model_cap
         )
@@ -101,15 +108,19 @@ class Telemetry:
     @property
     def captures_content(self) -> bool:
         """Whether the user has switched content on."""
-        return self.handler.should_capture_content()
+        with guarded("reading whether to capture content"):
+            return self.handler.should_capture_content()
+        return False
 
     def error(self, exception: BaseException) -> Error:
-        """What a span says of an exception: its class, and its text only with content capture."""
-        message = ""
-        if self.captures_content:
+        """What a span says of an exception: its class, and its text only with content on spans."""
+        message, kind = "", fq_exception_type(exception)
+        if self.content_on_spans:
             with guarded("reading an exception's text"):
-                message = str(exception)
-        return Error(message=message, type=fq_exception_type(exception))
+                message = text(str(exception)) or ""
+        with guarded("capping error types"):
+            kind = self.metrics.error_cap(kind)
+        return Error(message=message, type=kind)
 
 
 class Owner:
@@ -175,11 +186,11 @@ class RunSpan(Owner):
         self.context = in_scope(self._invocation.context, run=self, step=None, tool=None, inner_usages=None)
         if previous is not None:
             self.span.add_link(previous)
-        self._invocation.metric_attributes[sc.AGENT_NAME] = self.metric_name
-        if agent.model_id:
-            self._invocation.metric_attributes[sc.REQUEST_MODEL] = telemetry.model_cap(agent.model_id)
         self._live: LiveRun | None = None
         with guarded("recording the start of a run"):
+            self._invocation.metric_attributes[sc.AGENT_NAME] = self.metric_name
+            if agent.model_id:
+                self._invocation.metric_attributes[sc.REQUEST_MODEL] = telemetry.model_cap(agent.model_id)
             self._live = telemetry.metrics.run_started(self.metric_name, agent.model_id, ledger)
 
     def set_task(self, messages: Sequence[InputMessage]) -> None:
@@ -191,7 +202,7 @@ class RunSpan(Owner):
         self._invocation.output_messages = list(messages)
 
     def step_context(self) -> Context:
-        return self.context
+        return super().step_context() if self.finished else self.context
 
     def finish(self, state: str, exception: BaseException | None = None) -> None:
         """End the run, once; whatever step is still open ends with it."""
@@ -201,13 +212,14 @@ class RunSpan(Owner):
         for step in list(self.open_steps):
             with guarded("ending a run's step"):
                 step.finish()
-        self.leave_streams()
+        with guarded("leaving a run's streams"):
+            self.leave_streams()
         invocation = self._invocation
         with guarded("describing a run"):
             if state == "max_steps":
                 invocation.finish_reasons = ["max_steps"]
-            if self.telemetry.captures_content and self.agent.description:
-                invocation.agent_description = self.agent.description
+            if self.telemetry.content_on_spans:
+                invocation.agent_description = text(self.agent.description)
             invocation.attributes.update(self._attributes(state))
         with guarded("recording a run's metrics"):
             if self._live is not None:
@@ -283,7 +295,7 @@ class StepSpan:
         self.span = telemetry.tracer.start_span(
             f"{name} {run.agent.name}", base, SpanKind.INTERNAL, attributes=attributes
         )
-        self.context = in_scope(set_span_in_context(self.span, base), step=self, tool=None, call=None)
+        self.context = in_scope(set_span_in_context(self.span, base), step=self, tool=None, inner_usages=None)
         self._started = time.perf_counter()
         run.open_steps.append(self)
         with guarded("recording the start of a step"):
@@ -297,7 +309,8 @@ class StepSpan:
         run = self.run
         if self in run.open_steps:
             run.open_steps.remove(self)
-        run.leave_streams(self)
+        with guarded("leaving a step's streams"):
+            run.leave_streams(self)
         if self.release is not None:
             with guarded("letting a step's model go"):
                 self.release()
@@ -345,6 +358,33 @@ class StepSpan:
         return attributes
 
 
+class Below(InferenceData):
+    """What client instrumentations have seen of the requests of one call: they hand it over and make no span.
+
+    util-genai keeps the last request only; a model that reports no usage itself may have made several. Two layers may
+    report one and the same, so only answers with ids of their own add up.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usages: dict[str | None, Usage] = {}
+
+    def merge(self, other: Any, *, overwrite: bool = True) -> None:
+        """Take in one request."""
+        super().merge(other, overwrite=overwrite)
+        self._usages[other.response_id] = Usage(
+            other.usage_input_tokens or None,
+            other.usage_output_tokens,
+            other.usage_cache_read_input_tokens,
+            other.usage_cache_write_input_tokens,
+            other.usage_reasoning_output_tokens,
+        )
+
+    def usage(self) -> Usage:
+        """Of all requests."""
+        return combine(self._usages.values())
+
+
 class CallSpan:
     """`chat {model}`: one model call as the agent sees it."""
 
@@ -367,6 +407,7 @@ class CallSpan:
         self.finished = False
         self.partial = False
         self._leave: Callable[[], None] | None = None
+        self._below = Below()
         self._invocation: InferenceInvocation = telemetry.handler.inference(
             model.provider,
             request_model=model.model_id,
@@ -377,12 +418,17 @@ class CallSpan:
         )
         self._invocation.suspend()
         self.span = self._invocation.span
-        self.context = in_scope(self._invocation.context, inner_usages=self.inner_usages)
-        metric = self._invocation.metric_attributes
-        if model.model_id:
-            metric[sc.REQUEST_MODEL] = telemetry.model_cap(model.model_id)
-        if run is not None and telemetry.config.agent_name_on_client_metrics:
-            metric[sc.AGENT_NAME] = run.metric_name
+        self.context = set_value(
+            CLIENT_INFERENCE_CONTEXT_KEY,
+            self._below,
+            in_scope(self._invocation.context, inner_usages=self.inner_usages),
+        )
+        with guarded("naming a model on metrics"):
+            metric = self._invocation.metric_attributes
+            if model.model_id:
+                metric[sc.REQUEST_MODEL] = telemetry.model_cap(model.model_id)
+            if run is not None and telemetry.config.agent_name_on_client_metrics:
+                metric[sc.AGENT_NAME] = run.metric_name
 
     @property
     def invocation(self) -> InferenceInvocation:
@@ -414,6 +460,10 @@ class CallSpan:
         if self.run is not None and self in self.run.open_streams:
             self.run.open_streams.remove(self)
         invocation = self._invocation
+        with guarded("taking in what a client instrumentation has seen"):
+            seen = self._below.usage()
+            if seen.known and not usage.known:
+                usage = seen
         with guarded("booking a model call"):
             self.ledger.end_call(self.facts, usage, answered)
             self._book_totals(usage)
@@ -427,7 +477,13 @@ class CallSpan:
             invocation.thinking_tokens = usage.reasoning_tokens
             if self.facts.compacted_tokens:
                 invocation.conversation_compacted = True
-            invocation.attributes.update(self._attributes())
+            self.span.set_attributes(self._attributes())  # before the library's: a small limit drops the oldest
+        with guarded("adding what a client instrumentation has seen"):
+            invocation.enrich_from_context(self._below)
+            if invocation.response_model_name:
+                invocation.metric_attributes[sc.RESPONSE_MODEL] = self.telemetry.response_model_cap(
+                    invocation.response_model_name
+                )
         with guarded("recording a model call's metrics"):
             if self.run is not None:
                 self.telemetry.metrics.call_ended(
@@ -527,6 +583,7 @@ def history_attributes(call: Call) -> dict[str, AttributeValue]:
     for source in sc.SOURCES:
         if sizes.characters.get(source):
             attributes[sc.HISTORY_SOURCE_CHARACTERS[source]] = sizes.characters[source]
+    for source in sc.SOURCES:  # behind the characters: a small limit drops the oldest
         if tokens.get(source):
             attributes[sc.HISTORY_SOURCE_TOKENS[source]] = tokens[source]
     if call.compacted_tokens:

@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import Sampler
 
@@ -92,13 +92,18 @@ class Observed:
     def tools(self) -> list[ReadableSpan]:
         return self.named("execute_tool")
 
+    def parent(self, span: ReadableSpan) -> str | None:
+        """The name of a span's parent."""
+        names = {other.context.span_id: other.name for other in self.recorder.ended if other.context}
+        return names[span.parent.span_id] if span.parent else None
+
     def tracer(self) -> trace.Tracer:
         """The application's own tracer."""
         return self.tracer_provider.get_tracer("application")
 
     # --- metrics
 
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Any]:
         """All metrics as a reader sees them now."""
         data = self.reader.get_metrics_data()
         resources = data.resource_metrics if data else ()
@@ -112,11 +117,12 @@ class Observed:
     def total(self, name: str, **where: Any) -> float:
         """Sum of a counter, or of a histogram's values, over the points with these attributes (dots as `__`)."""
         wanted = {key.replace("__", "."): value for key, value in where.items()}
-        return sum(
+        values: list[float] = [
             getattr(value, "sum", value)
             for point, value in self.points(name)
             if all(point.get(key) == expected for key, expected in wanted.items())
-        )
+        ]
+        return sum(values)
 
     def metric_names(self) -> set[str]:
         return {metric.name for metric in self.metrics()}
@@ -135,16 +141,10 @@ def _scope(span: ReadableSpan) -> str:
     return span.instrumentation_scope.name if span.instrumentation_scope else ""
 
 
-@pytest.fixture(autouse=True, scope="session")
-def frozen() -> None:
-    """What the imports left behind is not searched again at the end of every test: half of a test's time."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     """Every test begins and ends uninstrumented, with no span current and no run alive."""
+    gc.freeze()  # what is there already is not searched again at the end: it would be most of a test's time
     yield
     if SmolagentsInstrumentor().is_instrumented_by_opentelemetry:
         SmolagentsInstrumentor().uninstrument()

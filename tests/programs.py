@@ -126,7 +126,7 @@ class GrpcReceiver:
             self._points += otlp.metric_points(request)
 
 
-class _Traces(trace_service_pb2_grpc.TraceServiceServicer):
+class _Traces(trace_service_pb2_grpc.TraceServiceServicer):  # type: ignore[misc]
     def __init__(self, receiver: GrpcReceiver) -> None:
         self._receiver = receiver
 
@@ -135,7 +135,7 @@ class _Traces(trace_service_pb2_grpc.TraceServiceServicer):
         return trace_service_pb2.ExportTraceServiceResponse()
 
 
-class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
+class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):  # type: ignore[misc]
     def __init__(self, receiver: GrpcReceiver) -> None:
         self._receiver = receiver
 

@@ -109,7 +109,7 @@ def _within_run(span: ReadableSpan, observed: Observed) -> bool:
     by_id = {other.context.span_id: other for other in observed.recorder.ended if other.context}
     parent = span.parent
     while parent is not None and parent.span_id in by_id:
-        if by_id[parent.span_id].name.startswith("invoke_agent "):
+        if by_id[parent.span_id] in observed.runs:
             return True
         parent = by_id[parent.span_id].parent
     return False

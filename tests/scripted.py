@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import smolagents
 from smolagents import CodeAgent, LogLevel, Model, Tool, ToolCallingAgent
 from smolagents.models import (
@@ -99,7 +100,7 @@ class Script:
 
     def _report(self, messages: Sequence[Any], reply: Reply) -> TokenUsage | None:
         if callable(self._usage):
-            return self._usage(messages, reply)  # type: ignore[no-any-return]
+            return self._usage(messages, reply)
         if not self._usage:
             return None
         text = reply if isinstance(reply, str) else json.dumps(reply)
@@ -212,4 +213,16 @@ def step_replies(cls: type, steps: int, tool: str = "search") -> list[Reply]:
     return [*([(tool, {"n": i})] for i in range(1, steps)), FINAL_CALL]
 
 
+def managed_call(cls: type, *names: str) -> Reply:
+    """A reply that calls managed agents."""
+    if issubclass(cls, CodeAgent):
+        return code("\n".join(f'print({name}(task="part of {name}"))' for name in names))
+    return [(name, {"task": f"part of {name}", "additional_args": {}}) for name in names]
+
+
 AGENT_CLASSES = (CodeAgent, ToolCallingAgent)
+CONSUMED = ("plain", "stream", "stream_outputs")
+"""How the answers and the steps of a run are had: at once, step by step, or word by word."""
+
+each_class = pytest.mark.parametrize("cls", AGENT_CLASSES, ids=lambda cls: cls.__name__)
+each_form = pytest.mark.parametrize("consumed", CONSUMED)

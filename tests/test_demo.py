@@ -353,7 +353,7 @@ def test_unusable_arguments(arguments: list[str], remedy: str, capsys: pytest.Ca
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a command the commands are listed; each has its own help."""
     assert cli.main([]) == 0
-    assert "demo  run a real agent" in capsys.readouterr().out
+    assert "  run a real agent" in capsys.readouterr().out
     for arguments, word in ((["--version"], "otel-smol 0."), (["demo", "--help"], "--managed")):
         with pytest.raises(SystemExit) as end:
             cli.main(arguments)

@@ -5,12 +5,14 @@ knows what it has answered and charged; and those that run in process, over stan
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import io
 import queue
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -23,6 +25,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.util.genai.utils import fq_exception_type
 from smolagents import CodeAgent, LogLevel, ToolCallingAgent, models, tool
+from smolagents.models import ChatMessage, MessageRole
 
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
@@ -82,20 +85,39 @@ OPENAI_LIKE = ("openai", "azure", "litellm", "litellm_router", "inference_client
 """Those that can stream."""
 LITELLM = ("litellm", "litellm_router")
 CONSUMED = ("plain", "stream", "stream_outputs")
+ANSWERED = ("plain", "stream_outputs")
+"""How the model's answers are consumed, whatever the run's."""
+HELLO = [ChatMessage(MessageRole.USER, [{"type": "text", "text": "Say hello, please, and nothing else."}])]
 PLAN = text("1. Look it up.\n2. Say how long it is.\n<end_plan>")
 ANSWER = "20"
 
 
-def named(*names: str) -> list[Any]:
-    """Parameters for tests: models by name, skipped where their client is not installed."""
-    return [
-        pytest.param(name, marks=pytest.mark.skipif(find_spec(CLIENTS[name]) is None, reason=f"no {CLIENTS[name]}"))
-        for name in names
-    ]
+def cell(name: str, *more: Any) -> Any:
+    """Parameters of a test that begin with a model's name. Skipped where its client is not installed."""
+    missing = pytest.mark.skipif(find_spec(CLIENTS[name]) is None, reason=f"{CLIENTS[name]} is not installed")
+    return pytest.param(name, *more, marks=missing)
 
 
-ALL = named(*MODELS)
-STREAMING = named(*OPENAI_LIKE)
+def cells(names: Iterable[str], consumed: Iterable[str]) -> list[Any]:
+    """Models × ways to consume an answer, as far as they can stream."""
+    return [cell(name, how) for name in names for how in consumed if name in OPENAI_LIKE or how != "stream_outputs"]
+
+
+ALL = [cell(name) for name in MODELS]
+STREAMING = [cell(name) for name in OPENAI_LIKE]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clients() -> Iterator[None]:
+    """The client libraries are big: `clean` collects garbage after each test, and need not look at them each time."""
+    with loopback_only():
+        for make in MODELS.values():
+            with contextlib.suppress(ImportError), ModelServer([text("Ready.")]) as server:
+                make(server).generate(HELLO)
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -140,10 +162,11 @@ def run(subject: Any, consumed: str = "plain") -> Any:
     return subject.run("Look it up.")
 
 
-def memory(subject: Any) -> list[Any]:
-    """What the agent remembers, less times and ids."""
+def memory(subject: Any) -> str:
+    """What the agent remembers, less times and the ids that smolagents makes up."""
     names = ("model_output", "observations", "plan", "token_usage", "action_output")
-    return [[type(step).__name__, *(getattr(step, name, None) for name in names)] for step in subject.memory.steps]
+    steps = [[type(step).__name__, *(getattr(step, name, None) for name in names)] for step in subject.memory.steps]
+    return re.sub(r"\w{8}(-\w{4}){3}-\w{12}", "(id)", repr(steps))
 
 
 def prompts(observed: Observed, requests: Sequence[Request]) -> list[list[dict[str, str]]]:
@@ -160,7 +183,7 @@ def prompts(observed: Observed, requests: Sequence[Request]) -> list[list[dict[s
 
 
 def check(observed: Observed, server: ModelServer, requests: Sequence[Request] | None = None) -> None:
-    """Every rule, with the server as the truth. `requests`: those that stand for a call, where some were tried again."""
+    """Every rule, with the server as the truth. `requests`: one for each call, where some were tried again."""
     requests = server.requests if requests is None else requests
     truth = server.truth
     check_all(
@@ -195,26 +218,18 @@ def test_every_class_of_smolagents_is_here() -> None:
         assert known is getattr(smolagents, f"{cls.removesuffix('Server')}Model")
 
 
-@pytest.mark.parametrize("planning", [False, True], ids=["", "planning"])
-@pytest.mark.parametrize("consumed", CONSUMED)
 @pytest.mark.parametrize("cls", AGENT_CLASSES, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", ALL)
-def test_matrix(
-    name: str, cls: type, consumed: str, planning: bool, observed: Observed, warned: Warnings, capsys: Any
-) -> None:
-    """Model class × agent class × how it is consumed × planning: what the server charged is what every total says, the
-    parts add up to what it received, to the character, each call is one span, and the agent does what it does without
-    us. (P28, P31; the server does not charge for tool schemas.)
+@pytest.mark.parametrize(("name", "consumed"), cells(MODELS, CONSUMED))
+def test_matrix(name: str, cls: type, consumed: str, observed: Observed, warned: Warnings) -> None:
+    """Model class × agent class × how it is consumed, with a plan before each action: what the server charged is what
+    every total says, the parts add up to what it received, to the character, each call is one span, and the agent does
+    what it does without us. (P28, P31; the server does not charge for tool schemas.)
     """
-    if name == "bedrock" and consumed == "stream_outputs":
-        pytest.skip("the class cannot stream")
-    script = replies(cls)
-    if planning:
-        script = [entry for action in script for entry in (PLAN, action)]
+    script = [entry for action in replies(cls) for entry in (PLAN, action)]
 
     def go() -> tuple[Any, Any, ModelServer]:
         with ModelServer(script) as server:
-            subject = make_agent(cls, MODELS[name](server), consumed, planning_interval=1 if planning else None)
+            subject = make_agent(cls, MODELS[name](server), consumed, planning_interval=1)
             return run(subject, consumed), memory(subject), server
 
     result, remembered, server = go()
@@ -222,8 +237,7 @@ def test_matrix(
     assert server.truth.calls_with_usage == len(script)
     check(observed, server)
     assert observed.run[sc.RUN_CALLS_WITHOUT_USAGE] == 0
-    types = ["planning", "action"] * 2 if planning else ["action"] * 2
-    assert [attributes(span)[sc.CALL_TYPE] for span in observed.chats] == types
+    assert [attributes(span)[sc.CALL_TYPE] for span in observed.chats] == ["planning", "action"] * 2
     assert warned.lines == []
     SmolagentsInstrumentor().uninstrument()
     bare_result, bare_memory, bare_server = go()
@@ -231,20 +245,18 @@ def test_matrix(
     assert server.truth == bare_server.truth
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
 @pytest.mark.parametrize("cls", AGENT_CLASSES, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", ALL)
-def test_facts(name: str, cls: type, streamed: bool, observed: Observed) -> None:
+@pytest.mark.parametrize(("name", "consumed"), cells(MODELS, ANSWERED))
+def test_facts(name: str, consumed: str, cls: type, observed: Observed) -> None:
     """A chat span names provider, model and server, and of a plain answer its id, model and reason to finish. Deltas of
     a stream do not tell these, so they are absent there, unless a client instrumentation below fills them in
-    (test_beside_clients). Converse answers have no id and no model.
+    (test_beside_clients). Converse answers have no id and no model. Of a cache and of reasoning this provider says
+    nothing, which leaves no attribute, rather than a zero (P37).
     """
-    if name == "bedrock" and streamed:
-        pytest.skip("the class cannot stream")
     with ModelServer([answer(cls)]) as server:
         options = {"temperature": 0.5, "max_tokens": 99} if name != "bedrock" else {}
         model = MODELS[name](server, **options)
-        run(make_agent(cls, model, "stream_outputs" if streamed else "plain"))
+        run(make_agent(cls, model, consumed))
     check(observed, server)
     [span] = observed.chats
     values = attributes(span)
@@ -256,7 +268,7 @@ def test_facts(name: str, cls: type, streamed: bool, observed: Observed) -> None
     if name != "bedrock":
         assert (values[sc.REQUEST_TEMPERATURE], values[sc.REQUEST_MAX_TOKENS]) == (0.5, 99)
     found = (values.get(sc.RESPONSE_ID), values.get(sc.RESPONSE_MODEL), values.get(sc.FINISH_REASONS))
-    if streamed:
+    if consumed == "stream_outputs":
         assert values[sc.REQUEST_STREAM] is True
         assert values[sc.TIME_TO_FIRST_CHUNK] > 0
         assert found == (None, None, None)
@@ -265,6 +277,8 @@ def test_facts(name: str, cls: type, streamed: bool, observed: Observed) -> None
     else:
         assert sc.REQUEST_STREAM not in values
         assert found == ("chatcmpl-call-1", SERVED_MODEL, ("stop" if cls is CodeAgent else "tool_calls",))
+    for absent in (sc.USAGE_CACHE_READ_TOKENS, sc.USAGE_CACHE_WRITE_TOKENS, sc.USAGE_REASONING_TOKENS):
+        assert absent not in values
     [(point, duration)] = observed.points("gen_ai.client.operation.duration")
     assert duration.count == 1
     assert (point[sc.PROVIDER_NAME], point[sc.REQUEST_MODEL]) == (provider, requested)
@@ -276,7 +290,7 @@ def test_direct_call(name: str, observed: Observed) -> None:
     """A model called by hand, `model(messages)`, is one span of type `other`, without a run."""
     with ModelServer([text("Hello.")]) as server:
         model = MODELS[name](server)
-        said = model([{"role": "user", "content": [{"type": "text", "text": "Say hello, please, and nothing else."}]}])
+        said = model(HELLO)
     assert said.content == "Hello."
     values = only_chat(observed)
     assert values[sc.CALL_TYPE] == "other"
@@ -288,10 +302,11 @@ def test_direct_call(name: str, observed: Observed) -> None:
     assert observed.recorder.open == 0
 
 
-@pytest.mark.parametrize("consumed", CONSUMED)
-@pytest.mark.parametrize("name", STREAMING)
+@pytest.mark.parametrize(("name", "consumed"), cells(OPENAI_LIKE, ANSWERED))
 def test_parallel_tool_calls(name: str, consumed: str, observed: Observed) -> None:
-    """Three tool calls in one answer: one chat span, three tool spans below the step, each with the model's id of it."""
+    """Three tool calls in one answer: one chat span, three tool spans below the step, each with the model's id of it.
+    (P15)
+    """
     together = Reply(tool_calls=tuple(("lookup", {"word": word}) for word in ("a", "b", "c")))
     with ModelServer([together, final_answer(ANSWER)]) as server:
         assert run(make_agent(ToolCallingAgent, MODELS[name](server), consumed), consumed) == ANSWER
@@ -326,16 +341,6 @@ def test_cached_and_reasoning_tokens(name: str, cls: type, observed: Observed) -
         assert values[sc.USAGE_CACHE_READ_TOKENS] + values[sc.USAGE_CACHE_WRITE_TOKENS] < values[sc.USAGE_INPUT_TOKENS]
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_no_cache_reported(name: str, observed: Observed) -> None:
-    """A provider that says nothing of a cache or of reasoning leaves no attribute, rather than a zero. (P37)"""
-    with ModelServer([answer(CodeAgent)]) as server:
-        run(make_agent(CodeAgent, MODELS[name](server)))
-    values = only_chat(observed)
-    for absent in (sc.USAGE_CACHE_READ_TOKENS, sc.USAGE_CACHE_WRITE_TOKENS, sc.USAGE_REASONING_TOKENS):
-        assert absent not in values
-
-
 @pytest.mark.parametrize("cls", AGENT_CLASSES, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("name", STREAMING)
 def test_running_usage(name: str, cls: type, observed: Observed) -> None:
@@ -351,15 +356,18 @@ def test_running_usage(name: str, cls: type, observed: Observed) -> None:
         assert subject.monitor.total_input_token_count > 3 * server.truth.input_tokens
 
 
-@pytest.mark.parametrize("usage, consumed", [("absent", "stream_outputs"), ("zero", "stream_outputs"), ("zero", "plain")])
-@pytest.mark.parametrize("name", ALL)
+UNKNOWN = [
+    *(cell(name, "zero", how) for name in MODELS for how in ANSWERED if name != "bedrock" or how == "plain"),
+    *(cell(name, "absent", "stream_outputs") for name in ("openai", "azure", "inference_client")),
+    *(cell(name, "absent", "plain") for name in LITELLM),  # which makes it 0 and 0; for the others see below
+]
+
+
+@pytest.mark.parametrize(("name", "usage", "consumed"), UNKNOWN)
 def test_unknown(name: str, usage: str, consumed: str, observed: Observed) -> None:
-    """A stream that does not say what it cost, and any answer that claims 0 tokens in and 0 out, is unknown: no zero is
-    recorded, the calls are counted, and the size of the prompt is there in characters. (P34; LiteLLM's streams without
-    usage and plain answers without are below)
+    """An answer that does not say what it cost, or claims 0 tokens in and 0 out, is unknown: no zero is recorded, the
+    calls are counted, and the size of the prompt is there in characters. (P34)
     """
-    if consumed == "stream_outputs" and (name == "bedrock" or (name in LITELLM and usage == "absent")):
-        pytest.skip("the class cannot stream, or has a test of its own")
     with ModelServer(replies(CodeAgent, usage=usage)) as server:
         assert run(make_agent(CodeAgent, MODELS[name](server), consumed)) == ANSWER
     assert server.truth.calls_without_usage == 2
@@ -377,7 +385,7 @@ def test_unknown(name: str, usage: str, consumed: str, observed: Observed) -> No
     assert observed.points("gen_ai.client.token.usage") == []
 
 
-@pytest.mark.parametrize("name", named(*LITELLM))
+@pytest.mark.parametrize("name", [cell(name) for name in LITELLM])
 def test_litellm_invents_usage(name: str, observed: Observed) -> None:
     """What we cannot see: LiteLLM fills a stream's missing usage in with an estimate of its own tokenizer, on a chunk
     like that of a provider. Nothing tells the two apart, so the call counts as one with usage, and the totals are
@@ -398,7 +406,7 @@ def test_litellm_invents_usage(name: str, observed: Observed) -> None:
     assert characters / 6 < observed.run[sc.RUN_INPUT_TOKENS] < characters / 3  # an estimate of the right size
 
 
-@pytest.mark.parametrize("name", named("openai", "azure", "inference_client", "bedrock"))
+@pytest.mark.parametrize("name", [cell(name) for name in MODELS if name not in LITELLM])
 def test_plain_answer_without_usage(name: str, observed: Observed) -> None:
     """These classes do not survive a plain answer without usage: the call and the run fail as they do without us, and
     no token is made up. (P34)
@@ -409,20 +417,6 @@ def test_plain_answer_without_usage(name: str, observed: Observed) -> None:
     assert only_chat(observed)[sc.ERROR_TYPE] == ("KeyError" if name == "bedrock" else "AttributeError")
     assert server.truth.calls_without_usage == 1
     assert observed.points("gen_ai.client.token.usage") == []
-
-
-@pytest.mark.parametrize("name", named(*LITELLM))
-def test_litellm_plain_answer_without_usage(name: str, observed: Observed) -> None:
-    """LiteLLM turns the missing usage of a plain answer into 0 and 0, or into its own estimate: whichever, a zero is
-    never recorded. (P34)
-    """
-    with ModelServer([answer(CodeAgent, usage="absent")]) as server:
-        run(make_agent(CodeAgent, MODELS[name](server)))
-    assert server.truth.calls_without_usage == 1
-    values = only_chat(observed)
-    assert values.get(sc.USAGE_INPUT_TOKENS) != 0
-    assert values.get(sc.USAGE_OUTPUT_TOKENS) != 0
-    assert observed.run[sc.RUN_CALLS_WITHOUT_USAGE] == (sc.USAGE_INPUT_TOKENS not in values)
 
 
 def test_one_call_without_usage_among_others(observed: Observed) -> None:
@@ -451,32 +445,26 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> float:
     return 0.02 * 2 + 0.02 * 4
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
-@pytest.mark.parametrize("name", ALL)
-def test_retried_by_smolagents(name: str, streamed: bool, quick_retries: float, observed: Observed) -> None:
+@pytest.mark.parametrize(("name", "consumed"), cells(MODELS, ANSWERED))
+def test_retried_by_smolagents(name: str, consumed: str, quick_retries: float, observed: Observed) -> None:
     """Told twice to slow down, then answered: smolagents' own retries are one call. One span and one duration, with
     the waiting, and the tokens once, of the answer. (P40)
     """
-    if name == "bedrock" and streamed:
-        pytest.skip("the class cannot stream")
     with ModelServer([*rate_limited(2), answer(CodeAgent)]) as server:
         model = MODELS[name](server, retry=True)
-        assert run(make_agent(CodeAgent, model, "stream_outputs" if streamed else "plain")) == ANSWER
+        assert run(make_agent(CodeAgent, model, consumed)) == ANSWER
     check_retried(observed, server, 3)
     [span] = observed.chats
     assert seconds(span) > quick_retries
     assert observed.total("gen_ai.client.operation.duration") > quick_retries
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
-@pytest.mark.parametrize("name", named("openai", "azure", "litellm", "bedrock"))
-def test_retried_by_client(name: str, streamed: bool, observed: Observed) -> None:
+@pytest.mark.parametrize(("name", "consumed"), cells(("openai", "azure", "litellm", "bedrock"), ANSWERED))
+def test_retried_by_client(name: str, consumed: str, observed: Observed) -> None:
     """The same when the client library tries again by itself. (P40)"""
-    if name == "bedrock" and streamed:
-        pytest.skip("the class cannot stream")
     with ModelServer([*rate_limited(1), answer(CodeAgent)]) as server:
         model = MODELS[name](server, client_retries=1)
-        assert run(make_agent(CodeAgent, model, "stream_outputs" if streamed else "plain")) == ANSWER
+        assert run(make_agent(CodeAgent, model, consumed)) == ANSWER
     check_retried(observed, server, 2)
 
 
@@ -492,20 +480,17 @@ def check_retried(observed: Observed, server: ModelServer, attempts: int) -> Non
 
 
 @pytest.mark.parametrize("status", [400, 500])
-@pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
-@pytest.mark.parametrize("name", ALL)
-def test_refused(name: str, streamed: bool, status: int, observed: Observed) -> None:
+@pytest.mark.parametrize(("name", "consumed"), cells(MODELS, ANSWERED))
+def test_refused(name: str, consumed: str, status: int, observed: Observed) -> None:
     """HTTP 400 or 500: the chat span is an error of the class that the client raised, the run of the one that the agent
     raised, and no message of the server gets out. (design 3; P34)
     """
-    if name == "bedrock" and streamed:
-        pytest.skip("the class cannot stream")
     failure = Failure(status, "the secret text of the server")
-    with ModelServer([answer(CodeAgent, thought="First."), failure]) as server, pytest.raises(Exception) as caught:  # noqa: PT011
-        model = MODELS[name](server)
-        subject = make_agent(CodeAgent, model, "stream_outputs" if streamed else "plain", max_steps=1)
+    with ModelServer([answer(CodeAgent), failure]) as server:
+        subject = make_agent(CodeAgent, MODELS[name](server), consumed)
         run(subject)
-        run(subject)
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            run(subject)
     assert observed.recorder.open == 0
     first, second = observed.runs
     assert attributes(first)[sc.RUN_STATE] == "success"
@@ -633,9 +618,7 @@ def secretive(name: str, server: ModelServer) -> Any:
             model_id=OPENAI_MODEL, azure_endpoint=url, api_key=key, api_version="2024-10-21", **once(openai=True)
         )
     if name == "openai":
-        return smolagents.OpenAIModel(
-            model_id=OPENAI_MODEL, api_base=f"{url}/v1", api_key=key, **once(openai=True)
-        )
+        return smolagents.OpenAIModel(model_id=OPENAI_MODEL, api_base=f"{url}/v1", api_key=key, **once(openai=True))
     if name == "litellm":
         return smolagents.LiteLLMModel(
             model_id=f"openai/{OPENAI_MODEL}", api_base=f"{url}/v1", api_key=key, max_retries=0, **once()
@@ -675,7 +658,8 @@ def test_no_credentials(name: str, refused: bool, observed: Observed) -> None:
             run(make_agent(CodeAgent, model))
     assert server.truth.attempts == 1
     values = only_chat(observed)
-    assert (sc.ERROR_TYPE in values) is (refused or name == "bedrock")  # whose class cannot read answers: not mended
+    if refused or name != "bedrock":  # since 1.23 that class cannot read answers, and here it is not mended
+        assert (sc.ERROR_TYPE in values) is refused
     assert values[sc.SERVER_ADDRESS] == "127.0.0.1"
     assert values[sc.SERVER_PORT] == int(server.url.rpartition(":")[2])
     told = everything(observed)
@@ -733,7 +717,8 @@ def _contents(messages: Sequence[Any]) -> Iterator[Any]:
 
 
 def module(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
-    """Put a stand-in where `import` finds it."""
+    """Put a stand-in where `import` finds it, and smolagents too."""
+    monkeypatch.setattr(models, "_is_package_available", lambda name: name in sys.modules)
     stand_in = ModuleType(name)
     stand_in.__spec__ = ModuleSpec(name, None, is_package=True)
     stand_in.__path__ = []
@@ -814,7 +799,7 @@ def make_transformers(library: Library, monkeypatch: pytest.MonkeyPatch) -> Any:
             self.queue: queue.Queue[str | None] = queue.Queue()
 
         def __iter__(self) -> Iterator[str]:
-            return iter(self.queue.get, None)  # type: ignore[arg-type]
+            return iter(self.queue.get, None)
 
     class NoVision:
         @staticmethod
@@ -864,35 +849,28 @@ def local_replies(cls: type) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("planning", [False, True], ids=["", "planning"])
-@pytest.mark.parametrize("consumed", CONSUMED)
-@pytest.mark.parametrize("cls", AGENT_CLASSES, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", LOCALS)
+LOCAL_CELLS = [
+    *((name, cls, how) for name in LOCALS for cls in AGENT_CLASSES for how in ("plain", "stream")),
+    ("transformers", CodeAgent, "stream_outputs"),  # the only one that can stream, though not tool calls
+]
+
+
+@pytest.mark.parametrize(("name", "cls", "consumed"), LOCAL_CELLS)
 def test_in_process(
-    name: str,
-    cls: type,
-    consumed: str,
-    planning: bool,
-    observed: Observed,
-    warned: Warnings,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, cls: type, consumed: str, observed: Observed, warned: Warnings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TransformersModel, VLLMModel and MLXModel: the constructor, `generate` and `generate_stream` are smolagents' own,
     the libraries under them (transformers and torch, vllm, mlx_lm) are stand-ins that follow a script. Every rule
     holds; the provider is named, there is no server, and an answer has no id.
     """
-    if consumed == "stream_outputs" and (name != "transformers" or cls is ToolCallingAgent):
-        pytest.skip("the class cannot stream, or not tool calls")
     local = LOCALS[name]
-    script = local_replies(cls)
-    if planning:
-        script = [entry for action in script for entry in ("1. Look.\n<end_plan>", action)]
+    script = [entry for action in local_replies(cls) for entry in ("1. Look.\n<end_plan>", action)]
 
-    def go() -> tuple[Any, Any, Library, Any]:
+    def go() -> tuple[Any, Any, Library]:
         library = Library(script)
         model = local.make(library, monkeypatch)
         prompts: list[list[Any]] = []
-        subject = make_agent(cls, model, consumed, planning_interval=1 if planning else None)
+        subject = make_agent(cls, model, consumed, planning_interval=1)
         write = model._prepare_completion_kwargs
 
         def prepare(messages: list[Any], **kwargs: Any) -> Any:
@@ -902,9 +880,9 @@ def test_in_process(
         model._prepare_completion_kwargs = prepare
         result = run(subject, consumed)
         library.truth.prompts = prompts
-        return result, memory(subject), library, model
+        return result, memory(subject), library
 
-    result, remembered, library, model = go()
+    result, remembered, library = go()
     assert result == ANSWER
     check_all(observed, library.truth)
     for span in observed.chats:
@@ -916,7 +894,7 @@ def test_in_process(
             assert absent not in values
     assert warned.lines == []
     SmolagentsInstrumentor().uninstrument()
-    bare_result, bare_memory, bare_library, _ = go()
+    bare_result, bare_memory, bare_library = go()
     assert (result, remembered) == (bare_result, bare_memory)
     assert library.truth.calls == bare_library.truth.calls
 
@@ -927,8 +905,7 @@ def test_in_process_stream_left_early(observed: Observed, monkeypatch: pytest.Mo
     """
     library = Library(["some words that go on and on"])
     model = make_transformers(library, monkeypatch)
-    prompt = [{"role": "user", "content": [{"type": "text", "text": "Say something, at some length."}]}]
-    stream = model.generate_stream(prompt)
+    stream = model.generate_stream(HELLO)
     for _ in range(3):
         next(stream)
     stream.close()

@@ -15,6 +15,7 @@ from tests.conftest import Observed, Warnings, attributes
 from tests.rules import check_all
 from tests.scripted import (
     AGENT_CLASSES,
+    CONSUMED,
     FINAL_CALL,
     FINAL_CODE,
     Reply,
@@ -24,8 +25,6 @@ from tests.scripted import (
     make_tool,
     step_replies,
 )
-
-CONSUMED = ("plain", "stream", "stream_outputs")
 
 
 @dataclass

@@ -208,7 +208,9 @@ def test_output_without_input() -> None:
         assert not usage.known
 
 
-@pytest.mark.parametrize("value", [True, 1.0, "1", -1, MagicMock(), MagicMock(spec=int), [1]])
+@pytest.mark.parametrize(
+    "value", [True, 1.0, "1", -1, MagicMock(), MagicMock(spec=int), [1]], ids=lambda value: type(value).__name__
+)
 def test_only_plain_integers_are_reports(value: object) -> None:
     """P34: a value that is not a count is as good as none, and does not hide the other fields."""
     assert from_message(message(SimpleNamespace(input_tokens=value, output_tokens=8))) == Usage(None, 8)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,8 @@ def named(spans: list[SpanData], kind: str) -> list[SpanData]:
 
 def summed(spans: list[SpanData], attribute: str) -> int:
     """Sum of an attribute."""
-    return sum(int(span.attributes.get(attribute, 0)) for span in spans)  # type: ignore[arg-type]
+    values: list[Any] = [span.attributes.get(attribute, 0) for span in spans]
+    return sum(values)
 
 
 def test_http(receiver: Receiver, tmp_path: Path) -> None:
@@ -167,7 +169,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_signals(ending: str, receiver: Receiver, tmp_path: Path) -> None:
-    """P70: Ctrl-C and SIGTERM in step 3: the steps before are exported, the run is `interrupted`, the exit code ours."""
+    """P70: Ctrl-C and SIGTERM: earlier steps are exported, the run is `interrupted`, the exit code as without us."""
     number, code, state = ENDINGS[ending]
     program = start(tmp_path, SLOW_STEPS.format(act="time.sleep(30 if n == 3 else 0)", extra={}), receiver.endpoint)
     assert program.stdout is not None

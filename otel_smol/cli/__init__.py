@@ -18,6 +18,7 @@ from otel_smol.version import __version__
 
 COMMANDS = {
     "demo": "run a real agent with a scripted model, and see what its steps cost",
+    "bundle": "write dashboards, alerts, collector and compose files into a folder",
 }
 """Name and summary; the module has the same name."""
 

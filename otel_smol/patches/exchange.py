@@ -8,26 +8,22 @@ from opentelemetry.util.genai.invocation import InferenceInvocation
 
 from otel_smol.provider import public_model_id
 
-_NUMBERS = (
-    ("temperature", "temperature"),
-    ("top_p", "top_p"),
-    ("frequency_penalty", "frequency_penalty"),
-    ("presence_penalty", "presence_penalty"),
-    ("seed", "seed"),
-)
+_FLOATS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
 
 
 def set_request(invocation: InferenceInvocation, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Request parameters: those of the call, else those that the model adds to each (`model.kwargs`)."""
     own = getattr(model, "kwargs", None)
     parameters = {**kwargs, **(own if isinstance(own, dict) else {})}  # in smolagents the model's own win
-    for name, attribute in _NUMBERS:
-        if isinstance(parameters.get(name), (int, float)):
-            setattr(invocation, attribute, parameters[name])
-    limits = [parameters.get(name) for name in ("max_tokens", "max_completion_tokens", "max_new_tokens")]
-    limit = next((value for value in limits if isinstance(value, int)), None)
-    if limit is not None:
-        invocation.max_tokens = limit
+    for name in _FLOATS:
+        if type(parameters.get(name)) in (int, float):
+            setattr(invocation, name, float(parameters[name]))
+    if type(parameters.get("seed")) is int:
+        invocation.seed = parameters["seed"]
+    limits = [parameters[name] for name in _LIMITS if type(parameters.get(name)) is int]
+    if limits:
+        invocation.max_tokens = limits[0]
     stops = parameters.get("stop_sequences") or (args[1] if len(args) > 1 else None)
     if isinstance(stops, (list, tuple)) and all(isinstance(stop, str) for stop in stops):
         invocation.stop_sequences = list(stops)

@@ -55,7 +55,10 @@ class MemorySteps:
 
     def facts(self, memory_step: object) -> StepFacts:
         """The facts of a step; its serial number is given at first sight."""
-        return self._facts.get(memory_step) or self._facts.setdefault(memory_step, lambda: StepFacts(next(_serial)))
+        try:
+            return self._facts.get(memory_step) or self._facts.setdefault(memory_step, lambda: StepFacts(next(_serial)))
+        except TypeError:  # no weak references to it: told from others while it lives, and nothing kept
+            return StepFacts(-id(memory_step))
 
 
 def to_messages(wrapped: Callable[..., Any], memory_step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -103,8 +106,9 @@ def origins(memory_steps: MemorySteps, written: list[tuple[object, Any]], messag
         for message in group:
             name = role(message)
             nth = seen[name] = seen.get(name, -1) + 1
-            found[id(message)] = Origin(memory_step, serial, kind, name, nth)
-            wanted.discard(id(message))
+            if id(message) in wanted:  # smolagents adds all others to the list that the system prompt came in
+                found[id(message)] = Origin(memory_step, serial, kind, name, nth)
+                wanted.discard(id(message))
     return found
 
 

@@ -8,6 +8,7 @@ uses it.
 from __future__ import annotations
 
 import operator
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from otel_smol.patches import Patches
 
 PLAIN, STREAMED = "generate", "generate_stream"
-SUPPRESS_ALL_FOR = "aws.bedrock"
-"""contrib's botocore instrumentation makes its own chat spans and metrics and steps aside for this alone."""
 
 
 class Models:
@@ -150,11 +149,11 @@ def generate(patches: Patches) -> Wrapper:
     """Wrap a method that answers with a message."""
 
     def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        around = current_scope().inner_usages
+        if around is not None:  # even where the call around this one has silenced all instrumentations
+            return _generate_nested(around, wrapped, args, kwargs)
         if not patches.active:
             return wrapped(*args, **kwargs)
-        around = current_scope().inner_usages
-        if around is not None:
-            return _generate_nested(around, wrapped, args, kwargs)
         call: CallSpan | None = None
         with guarded("starting a model call"):
             call = begin_call(patches, model, args, kwargs)
@@ -164,11 +163,17 @@ def generate(patches: Patches) -> Wrapper:
             with attached(call.context):
                 result = wrapped(*args, **kwargs)
         except BaseException as error:
+            usage = UNKNOWN
+            with guarded("reading an inner model's usage"):
+                usage = combine(call.inner_usages)
             with guarded("ending a model call that failed"):
-                call.finish(combine(call.inner_usages), error, answered=False)
+                call.finish(usage, error, answered=False)
             raise
+        usage = UNKNOWN
+        with guarded("reading a model's answer"):
+            usage = _read_answer(call, result)
         with guarded("ending a model call"):
-            _finish(call, result)
+            call.finish(usage, answered=True)
         return result
 
     return wrapper
@@ -178,7 +183,7 @@ def generate_stream(patches: Patches) -> Wrapper:
     """Wrap a method that answers with deltas."""
 
     def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not patches.active:
+        if current_scope().inner_usages is None and not patches.active:
             return wrapped(*args, **kwargs)
         return follow(wrapped, args, kwargs, partial(_watch_stream, patches, model, args, kwargs))
 
@@ -203,7 +208,8 @@ class StreamWatch:
         self._end(None, answered=True)
 
     def fail(self, error: BaseException) -> None:
-        self._call.partial = self._usage.result() != UNKNOWN
+        with guarded("reading a streamed usage"):
+            self._call.partial = self._usage.result() != UNKNOWN
         self._end(error, answered=False)
 
     def closed(self) -> None:
@@ -214,7 +220,10 @@ class StreamWatch:
         if self._call.telemetry.captures_content:
             with guarded("capturing a streamed answer"):
                 self._call.invocation.output_messages = self._text.messages()
-        self._call.finish(_or_inner(self._usage.result(), self._call.inner_usages), error, answered=answered)
+        usage = UNKNOWN
+        with guarded("reading a streamed usage"):
+            usage = _or_inner(self._usage.result(), self._call.inner_usages)
+        self._call.finish(usage, error, answered=answered)
 
 
 class NestedStreamWatch:
@@ -239,18 +248,17 @@ class NestedStreamWatch:
         self.finish(None)
 
 
-def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSpan | None:
-    """Start the span of a call and size up its prompt. None where nothing is to be followed."""
+def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSpan:
+    """Start the span of a call and size up its prompt."""
     patches.look_around()
     scope = current_scope()
     step = scope.step if scope.tool is None else None
     call_type = step.facts.type if step is not None else "other"
-    facts = ModelFacts()
+    facts, silence = ModelFacts(), False
     with guarded("reading a model"):
         facts = patches.models.facts(model)
-    call = CallSpan(
-        patches.telemetry, facts, model, scope.run, step, call_type, suppress_all=facts.provider == SUPPRESS_ALL_FOR
-    )
+        silence = facts.provider == "aws.bedrock" or _needs_silence(model)
+    call = CallSpan(patches.telemetry, facts, model, scope.run, step, call_type, suppress_all=silence)
     with guarded("reading a prompt"):
         prompt = Prompt(argument(args, kwargs, 0, "messages") or (), call_type, step, patches.memory_steps)
         tools = argument(args, kwargs, 3, "tools_to_call_from")
@@ -264,16 +272,26 @@ def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict
     return call
 
 
-def _finish(call: CallSpan, result: Any) -> None:
-    usage: Usage = UNKNOWN
-    with guarded("reading a model's usage"):
-        usage = _or_inner(from_message(result), call.inner_usages)
+def _needs_silence(model: Any) -> bool:
+    """Whether an instrumentation below writes `gen_ai.usage.*` too and steps aside for nothing but a general order.
+
+    So it is with all for Bedrock but the official one, and with OpenInference's when told to write that attribute.
+    """
+    if os.environ.get("OPENINFERENCE_ENABLE_GENAI_SEMCONV", "").lower() == "true":
+        return True
+    own = getattr(model, "__dict__", None)
+    if not isinstance(own, dict):
+        return False
+    return any(type(value).__name__ == "BedrockRuntime" for value in own.values())  # boto3 makes up its classes
+
+
+def _read_answer(call: CallSpan, result: Any) -> Usage:
     with guarded("reading a model's response"):
         set_response(call.invocation, result)
     if call.telemetry.captures_content:
         with guarded("capturing a model's answer"):
             call.invocation.output_messages = content.output_messages(result)
-    call.finish(usage, answered=True)
+    return _or_inner(from_message(result), call.inner_usages)
 
 
 def _or_inner(usage: Usage, inner: list[Usage]) -> Usage:
@@ -284,13 +302,17 @@ def _or_inner(usage: Usage, inner: list[Usage]) -> Usage:
 def _watch_stream(
     patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> StreamWatch | NestedStreamWatch | None:
-    if not patches.active:
-        return None
     around = current_scope().inner_usages
     if around is not None:
         return NestedStreamWatch(around)
+    if not patches.active:
+        return None
     call = begin_call(patches, model, args, kwargs)
-    return StreamWatch(call) if call is not None else None
+    try:
+        return StreamWatch(call)
+    except Exception:
+        call.finish(UNKNOWN, answered=True)
+        raise
 
 
 def _generate_nested(around: list[Usage], wrapped: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -303,4 +325,5 @@ def _generate_nested(around: list[Usage], wrapped: Callable[..., Any], args: Any
             usage = from_message(result)
         return result
     finally:
-        around.append(_or_inner(usage, inner))
+        with guarded("noting an inner model's usage"):
+            around.append(_or_inner(usage, inner))

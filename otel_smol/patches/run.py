@@ -86,7 +86,10 @@ class RunWatch:
     def fail(self, error: BaseException) -> None:
         if self._span.last_error is error:  # not recovered from after all
             self._span.ledger.recovered_errors -= 1
-        self._end(_state(self._agent, error), error)
+        state = "error"
+        with guarded("reading how a run ended"):
+            state = _state(self._agent, error)
+        self._end(state, error)
 
     def closed(self) -> None:
         self._end("abandoned")
@@ -123,7 +126,11 @@ def _begin(patches: Patches, agent: Any, args: tuple[Any, ...], kwargs: dict[str
     parent: Owner | None = current_scope().run
     ledger = new_ledger(patches, agent, facts)
     span = RunSpan(patches.telemetry, facts, ledger, parent, agent, None if reset else turns.last)
-    watch = RunWatch(patches, agent, span, turns)
+    try:
+        watch = RunWatch(patches, agent, span, turns)
+    except Exception:
+        span.finish("error")
+        raise
     if patches.telemetry.captures_content:
         with guarded("capturing the task"):
             span.set_task(content.task(argument(args, kwargs, 0, "task")))
@@ -137,7 +144,9 @@ def new_turns() -> Turns:
 
 def new_ledger(patches: Patches, agent: Any, facts: AgentFacts) -> RunLedger:
     """The ledger of a run that is about to begin."""
-    interval = getattr(agent, "planning_interval", None)
+    interval: Any = None
+    with guarded("reading an agent's planning_interval"):
+        interval = getattr(agent, "planning_interval", None)
     return RunLedger(
         facts.max_steps,
         interval if isinstance(interval, int) else None,

@@ -125,6 +125,9 @@ class StepWatch:
         kind = type(item).__name__
         if kind == "ToolCall":
             self._step.pending_tool_calls[item.id] = item.name, item.arguments
+            if item.name == "python_interpreter":  # has no span that would begin its series
+                run = self._step.run
+                run.telemetry.metrics.tool_started(run.metric_name, run.metric_tool_name(item.name))
         elif kind in ("ActionOutput", "FinalOutput"):
             self._step.is_final_answer = getattr(item, "is_final_answer", False) is True
 

@@ -37,11 +37,13 @@ def call_tool(patches: Patches, *, managed: bool) -> Wrapper:
             with guarded("ending a tool call that failed"):
                 span.finish(None, error)
             raise
-        with guarded("ending a tool call"):
+        characters: int | None = None
+        with guarded("reading a tool's result"):
+            characters = _length(result)
             if patches.telemetry.captures_content:
-                with guarded("capturing a tool's result"):
-                    span.invocation.tool_result = content.any_value(result)
-            span.finish(_length(result))
+                span.invocation.tool_result = content.any_value(result)
+        with guarded("ending a tool call"):
+            span.finish(characters)
         return result
 
     return wrapper
@@ -58,7 +60,8 @@ def _begin(
             span.invocation.tool_call_id = _call_id(step, name, args, kwargs)
     if patches.telemetry.captures_content:
         with guarded("capturing a tool's arguments"):
-            span.invocation.tool_description = content.text(getattr(tool, "description", None))
+            if patches.telemetry.content_on_spans:
+                span.invocation.tool_description = content.text(getattr(tool, "description", None))
             span.invocation.arguments = content.arguments(args, kwargs)
     return span
 

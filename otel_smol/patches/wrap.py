@@ -18,6 +18,10 @@ Wrapper: TypeAlias = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[st
 """A wrapt wrapper function: wrapped, instance, args, kwargs."""
 
 
+_MOST_LAYERS = 20
+"""A method with more wrappers than these is left alone."""
+
+
 def definer(cls: type, name: str) -> type | None:
     """The class in the MRO that defines an attribute, or None."""
     return next((base for base in cls.__mro__ if name in vars(base)), None)
@@ -28,25 +32,23 @@ class Wraps:
 
     def __init__(self) -> None:
         self._on: list[tuple[weakref.ref[type], str, weakref.ref[Any]]] = []
-        self._names: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
         self._replaced: list[tuple[ModuleType, str, object, object]] = []
         self._lock = threading.Lock()
 
     def wrap(self, cls: type, name: str, wrapper: Wrapper) -> bool:
         """Wrap a method that this very class defines, once. False if it does not, or cannot be patched (C types)."""
-        if name in self._names.get(cls, ()):
-            return True
+        method = vars(cls).get(name)
+        if method is None or _is_on(method, wrapper):
+            return method is not None
         with self._lock:
-            if name in self._names.setdefault(cls, set()):
-                return True
-            if vars(cls).get(name) is None:
-                return False
-            proxy: Any = wrapt.FunctionWrapper(vars(cls)[name], wrapper)
+            method = vars(cls).get(name)
+            if method is None or _is_on(method, wrapper):
+                return method is not None
+            proxy: Any = wrapt.FunctionWrapper(method, wrapper)
             try:
                 setattr(cls, name, proxy)
             except (AttributeError, TypeError):
                 return False
-            self._names[cls].add(name)
             self._on.append((weakref.ref(cls), name, weakref.ref(proxy)))
             return True
 
@@ -61,8 +63,9 @@ class Wraps:
         A mock's `__call__` is that of every mock in the process.
         """
         owner = definer(cls, name)
-        if owner is not None and not _of_the_standard_library(owner):
-            self.wrap(owner, name, wrapper)
+        if owner is None or _is_on(vars(owner)[name], wrapper) or _of_the_standard_library(owner):
+            return
+        self.wrap(owner, name, wrapper)
 
     def replace(self, module: ModuleType, name: str, value: object) -> None:
         """Replace a module's attribute."""
@@ -85,7 +88,6 @@ class Wraps:
             if getattr(module, name, None) is value:
                 setattr(module, name, original)
         self._on.clear()
-        self._names.clear()
         self._replaced.clear()
 
     @staticmethod
@@ -96,6 +98,17 @@ class Wraps:
             return
         with suppress(wrapt.WrapperNotOutermostError):
             wrapt.unwrap_object(cls, name, proxy, missing_ok=True)
+
+
+def _is_on(method: Any, wrapper: Wrapper) -> bool:
+    """Whether our wrapper is on a method, on top or below what others have put over it."""
+    for _ in range(_MOST_LAYERS):
+        if getattr(method, "_self_wrapper", None) is wrapper:
+            return True
+        method = getattr(method, "__wrapped__", None)
+        if method is None:
+            return False
+    return True
 
 
 def _of_the_standard_library(cls: type) -> bool:

@@ -1,0 +1,13 @@
+"""A process that lives: each line of its input is a number of runs, each line of its output the truth so far."""
+
+import sys
+
+from common import Truth, one_run, tell
+
+truth = Truth()
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+for line in iter(sys.stdin.readline, ""):
+    for _ in range(int(line)):
+        one_run(truth, steps)
+        truth.prompts.clear()
+    tell(truth)
