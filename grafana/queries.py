@@ -1,4 +1,4 @@
-"""How totals, ratios, means and quantiles over a window are asked of Prometheus. Dashboards and rules take them from here.
+"""How totals, ratios, means and quantiles over a window are asked of Prometheus, for dashboards and rules alike.
 
 **The rule**: a total is never plain `increase()`. It is `total()` below::
 
@@ -8,17 +8,17 @@ In words, for every series that has a sample in the window R: what was added bet
 and nothing extrapolated (`increase … anchored`), and, if the series was not there when the window began, what it was
 born with (`min_over_time`: its first sample, or 0).
 
-**Why**: a script that runs an agent exports once, at its end, so its counters are born with their final value; and every
-process has series of its own. Measured with Prometheus 3.16 (tests/stack/test_totals.py; the table is in
-docs/backends.md): plain `increase()` gave 0 to 1.5 times the truth; `increase(… anchored)` loses what a series was born
-with where no zero was stored before it; "last value less value at the start" (`resets=False`) loses what was there
+**Why**: a script that runs an agent exports once, at its end: its counters are born with their final value. And each
+process has its own series. Measured with Prometheus 3.16 (tests/stack/test_totals.py; the table is in
+docs/backends.md): plain `increase()` gave up to 1.5 times the truth; `increase(… anchored)` loses what a series was
+born with where no zero was stored before it; "last value less value at the start" (`resets=False`) loses what was there
 before a restart under the same instance id. The form above gave the truth wherever the data is there at all.
 `min_over_time` and not the first sample: if a scrape meets the birth of a series, Prometheus stores the zero after the
 first value, which then must not count twice.
 
 **What it needs**: Prometheus 3.16 (`anchored` is behind a flag from 3.7 on), and a sample at least every 5 minutes from
-a process that lives (the SDK exports every minute). A reset is seen if the new value is lower than the old one or a zero
-was stored in between: Prometheus does that with `created-timestamp-zero-ingestion`, as in compose.yaml.
+a process that lives (the SDK exports every minute). A reset is seen if the new value is lower than the old one or a
+zero was stored in between: Prometheus does that with `created-timestamp-zero-ingestion`, as in compose.yaml.
 For a backend without `anchored` there is `total(…, resets=False)`.
 
 `x` is a counter, or `_bucket`, `_count` or `_sum` of a histogram. Windows may be Grafana's `$__range` and the like.
@@ -72,7 +72,7 @@ def ratio(
 
 def mean(histogram: str, window: str, by: tuple[str, ...] = (), *, resets: bool = True, **matchers: str) -> str:
     """The mean of what a histogram recorded within the window: its sum over its count, exact."""
-    return ratio(f"{histogram}_sum", f"{histogram}_count", window, by, resets=resets, **matchers)
+    return ratio(f"{histogram}_sum", f"{histogram}_count", window, by, at_least=0, resets=resets, **matchers)
 
 
 def quantile(

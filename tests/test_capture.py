@@ -22,6 +22,7 @@ from tests.kinds import (
     assigned_functions,
     assigned_lambdas,
     assigned_mocks,
+    delegating,
     made_up,
     method,
     mocked,
@@ -32,6 +33,7 @@ from tests.kinds import (
 from tests.rules import USAGE, check_all, check_parts, totals
 from tests.scripted import (
     FINAL_CODE,
+    VERSION,
     Script,
     ScriptedModel,
     agent,
@@ -52,6 +54,8 @@ def test_every_kind_of_model(
     cls: type, consumed: str, model: Callable[[Script], Any], observed: Observed, warned: Warnings
 ) -> None:
     """P01, P02, P04: one span and one record of tokens for each call of the agent; the agent does as without us."""
+    if model is delegating and VERSION < (1, 21):
+        pytest.skip("this smolagents fails on a plan without usage")
     cell = Cell(cls, consumed)
 
     def run(script: Script) -> tuple[Any, Any]:
@@ -130,8 +134,8 @@ def in_mid_run(act: Callable[[Any], Any]) -> Any:
     """What comes of doing something with a model that has an assigned method, while an agent runs with it."""
     done: list[Any] = []
 
-    def check(answer: Any, memory: Any, agent: Any) -> bool:
-        done.append(act(agent.model))
+    def check(*_: Any, **__: Any) -> bool:
+        done.append(act(model))
         return True
 
     model = Model(model_id="assigned")

@@ -150,9 +150,9 @@ def test_own_final_answer(cls: type, consumed: str, observed: Observed) -> None:
     """A subclass with a `provide_final_answer` of its own: a step of that type, with the calls that it makes."""
 
     class Late(cls):  # type: ignore[misc]
-        def provide_final_answer(self, task: str) -> Any:
+        def provide_final_answer(self, *args: Any) -> Any:
             self.model.generate([message("summarise")])
-            return super().provide_final_answer(task)
+            return super().provide_final_answer(*args)
 
     cell = Cell(cls, consumed)
     script = Script(*cell.replies(3)[:2], "a summary", "the answer")

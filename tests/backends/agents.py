@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.backends.received import Tokens
-from tests.backends.servers import OFFLINE
+from tests.backends.servers import ALONE, OFFLINE
 from tests.programs import run
 
 EVERYTHING = """
@@ -68,4 +68,4 @@ def run_everything(folder: Path, **variables: str) -> Tokens:
     """Run all of them, with the variables that a backend needs. Metrics and logs go nowhere: it takes traces only."""
     traces_only = {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
     patience = {"OTEL_SMOL_EXIT_SECONDS": "60"}  # a busy machine is no reason to lose what is compared here
-    return truth_of(run(folder, EVERYTHING, None, **traces_only, **patience, **OFFLINE, **variables))
+    return truth_of(run(folder, EVERYTHING, None, **traces_only, **patience, **ALONE, **OFFLINE, **variables))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.metadata
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ OFFLINE = {
     "DO_NOT_TRACK": "true",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_OFFLINE": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_MODEL_CATALOG_URI": "",  # or the first trace waits for a price list from the network
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
@@ -37,6 +39,10 @@ OFFLINE = {
     "no_proxy": "127.0.0.1",
 }
 """For servers and agents alike."""
+
+_INSTRUMENTATIONS = {point.name for point in importlib.metadata.entry_points(group="opentelemetry_instrumentor")}
+ALONE = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": ",".join(sorted(_INSTRUMENTATIONS - {"otel_smol"}))}
+"""For agents: whatever else is installed beside the tests adds spans of its own."""
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1

@@ -1,7 +1,7 @@
 """Agents driven by a real language model under `opentelemetry-instrument`: what the server billed is the truth.
 
-The model is so small that few of its answers are of use. Its runs are what users' bad runs look like: code that runs and
-code that fails, replies that cannot be parsed, tool calls that lead nowhere, and an end at `max_steps`.
+The model is so small that few of its answers are of use. Its runs are what users' bad runs look like: code that fails,
+replies that cannot be parsed, tool calls that lead nowhere, and an end at `max_steps`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from otel_smol import semconv as sc
 from otel_smol.receiver import Receiver
 from tests.backends.received import of_kind, summed, total
 from tests.backends.relay import Bill, Relay, StreamingRelay, bills
-from tests.backends.servers import OFFLINE
+from tests.backends.servers import ALONE, OFFLINE
 from tests.programs import run
 
 STEPS = 3
@@ -86,7 +86,7 @@ def drive(
 ) -> list[Bill]:
     """Run the agent with its model behind the relay; what the model server billed, call by call."""
     source = REAL_AGENT.format(url=relay.url, steps=STEPS, streamed=streamed, planning=planning, **asdict(kind))
-    done = run(folder, source, receiver.endpoint, **OFFLINE)
+    done = run(folder, source, receiver.endpoint, **ALONE, **OFFLINE)
     assert (done.returncode, done.stderr) == (0, "")
     assert {exchange.answer.status for exchange in relay.exchanges()} == {200}
     return bills(relay)

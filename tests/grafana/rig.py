@@ -115,6 +115,14 @@ def run_fleet(stack: Stack, scripts: Sequence[tuple[str, Mapping[str, str]]]) ->
     ended = "sum(smolagents_run_steps_count)"
     wait_for(lambda: stack.prometheus.value(ended) == len(stack.runs), f"{len(stack.runs)} runs in Prometheus")
     wait_for(lambda: run_spans(stack.traces) == len(stack.runs), "the span of every run")
+    wait_for(lambda: all_is_scraped(stack), "the collector's own last word")
+
+
+def all_is_scraped(stack: Stack) -> bool:
+    """Whether Prometheus knows that the collector has sent on what it was sent."""
+    ask = stack.prometheus.value
+    spans, sent = ask("sum(otelcol_exporter_sent_spans)"), ask("sum(otelcol_exporter_sent_metric_points)")
+    return spans == len(stack.traces.spans()) and sent == ask("sum(otelcol_receiver_accepted_metric_points)")
 
 
 def run_spans(traces: Sink) -> int:

@@ -5,6 +5,7 @@ What a panel gets to draw is compared, so after its transformations, which Grafa
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import threading
@@ -295,6 +296,34 @@ def test_budget_and_window(real: Stack, truth: Truth, view: View) -> None:
     without = View(view.seconds, view.end, {"agent": "researcher"})
     assert number(real, "overview", 15, without) is None
     assert number(real, "overview", 16, without) is None
+
+
+# --- the other set -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("board", ["overview", "ops"])
+def test_the_portable_set_says_the_same(board: str, real: Stack, view: View) -> None:
+    """As long as no process restarts under its old id. What it asks is plain PromQL."""
+    portable = answers.load(board, ROOT / "grafana" / "dashboards-portable")
+    assert "anchored" not in json.dumps(portable)
+    for panel in portable["panels"]:
+        found = answers.ask_prometheus(real.prometheus, panel, view)
+        expected = answers.ask_prometheus(real.prometheus, answers.panel(answers.load(board), panel["id"]), view)
+        assert values_in(found) == pytest.approx(values_in(expected)), panel["title"]
+
+
+def values_in(frames: list[Json]) -> dict[str, float]:
+    """Every number of an answer, by the labels and the time that it belongs to: rows come in any order."""
+    found: dict[str, float] = {}
+    for frame in frames:
+        columns = {(field["name"], field["type"]): field["values"] for field in frame["fields"]}
+        labels = [str(field.get("labels")) for field in frame["fields"]]
+        for row in range(len(next(iter(columns.values())))):
+            known = [str(values[row]) for (_, kind), values in columns.items() if kind != "number"]
+            for (name, kind), values in columns.items():
+                if kind == "number" and not math.isnan(values[row]):
+                    found[" ".join([frame["refId"], name, *labels, *known])] = values[row]
+    return found
 
 
 # --- what was there before the range -----------------------------------------------------------------------------
