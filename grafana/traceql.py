@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from otel_smol import semconv as sc
 
-SPANS_PER_TRACE = 1000
-"""Tempo refuses more than `max_spans_per_span_set`, which deploy/tempo.yaml lifts: 100 by itself."""
+SPANS_PER_TRACE, BY_DEFAULT = 1000, 100
+"""How many spans of a trace to ask for. Tempo refuses to answer with more than `max_spans_per_span_set`, which
+deploy/tempo.yaml lifts and which is `BY_DEFAULT` elsewhere."""
 
 RUN, SERVICE, AGENT = "$run", "$service", "$agent"
 """Variables of the dashboards. One with several values arrives as `a|b`, and `All` as `.*`: hence `=~`."""

@@ -210,6 +210,19 @@ def made_up(script: Script) -> Any:
     return MadeUp(types.SimpleNamespace(generate=plain(script), generate_stream=streamed(script)))
 
 
+def made_up_of_a_dict(script: Script) -> Any:
+    """Its `__getattr__` knows `generate` alone, and raises what it should not for anything else."""
+
+    class OfADict:
+        def __init__(self) -> None:
+            self.methods = {"generate": plain(script), "model_id": "of a dict", "__deepcopy__": None}
+
+        def __getattr__(self, name: str) -> Any:
+            return self.__dict__["methods"][name]
+
+    return OfADict()
+
+
 def mocked(script: Script) -> Any:
     """What test suites use."""
     model = MagicMock()
@@ -425,6 +438,6 @@ def base_tool() -> Any:
     return Bare()
 
 
-TOOLS = (lambda: decorated_tool, own_call, own_call_and_super, pipeline, adapter)
+TOOLS: tuple[Callable[[], Any], ...] = (lambda: decorated_tool, own_call, own_call_and_super, pipeline, adapter)
 if VERSION >= (1, 21):
     TOOLS = (*TOOLS, base_tool)

@@ -24,6 +24,7 @@ from tests.kinds import (
     assigned_mocks,
     delegating,
     made_up,
+    made_up_of_a_dict,
     method,
     mocked,
     no_model,
@@ -110,9 +111,13 @@ def test_delegating_twice(cls: type, stream: bool, observed: Observed) -> None:
     assert observed.run[sc.RUN_INPUT_TOKENS] == script.truth.input_tokens
 
 
-@pytest.mark.parametrize("build", [assigned_functions, assigned_mocks, assigned_lambdas, made_up, mocked])
+@pytest.mark.parametrize(
+    "build", [assigned_functions, assigned_mocks, assigned_lambdas, made_up, made_up_of_a_dict, mocked]
+)
 @each_class
-def test_an_instance_is_left_as_it_was(cls: type, build: Callable[[Script], Any], observed: Observed) -> None:
+def test_an_instance_is_left_as_it_was(
+    cls: type, build: Callable[[Script], Any], observed: Observed, warned: Warnings
+) -> None:
     """A method assigned to an instance is that very object again after the run, and after one that fails."""
     model = build(Script(*step_replies(cls, 2), ConnectionError("no model")))
     before = dict(vars(model))
@@ -123,6 +128,7 @@ def test_an_instance_is_left_as_it_was(cls: type, build: Callable[[Script], Any]
     after = {name: value for name, value in vars(model).items() if not name.startswith(("_", "method_calls"))}
     assert {name for name, value in after.items() if before.get(name) is not value} == set()
     assert len(observed.chats) == 3
+    assert len(warned.lines) == (build is made_up_of_a_dict)  # of which no more can be read
 
 
 def answering(messages: list[Any], **kwargs: Any) -> Any:

@@ -10,17 +10,21 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from grafana.build import operations, overview, run
 from grafana.build.ask import Ask
+from grafana.traceql import BY_DEFAULT, SPANS_PER_TRACE
 
 HERE = Path(__file__).resolve().parent.parent
-FOLDERS = {"dashboards": Ask(), "dashboards-portable": Ask(resets=False)}
-"""As in compose.yaml, and for Prometheus before 3.16 and other backends that speak PromQL."""
+FOLDERS = {
+    "dashboards": (Ask(), SPANS_PER_TRACE),
+    "dashboards-portable": (Ask(resets=False), BY_DEFAULT),
+}
+"""For compose.yaml; and for what others have: Prometheus before 3.16, other PromQL, Tempo as it comes."""
 
 
 def files() -> dict[Path, str]:
     """Every file and what should be in it."""
     found: dict[Path, str] = {}
-    for folder, ask in FOLDERS.items():
-        boards = {"overview": overview.build(ask), "run": run.build(), "ops": operations.build(ask)}
+    for folder, (ask, spans) in FOLDERS.items():
+        boards = {"overview": overview.build(ask), "run": run.build(spans), "ops": operations.build(ask)}
         for name, board in boards.items():
             text = json.dumps(board, cls=JSONEncoder, indent=2, ensure_ascii=False)
             found[HERE / folder / f"otel-smol-{name}.json"] = text + "\n"
@@ -29,13 +33,14 @@ def files() -> dict[Path, str]:
 
 def main() -> int:
     """Write them, or with `--check` only compare."""
-    changed = [path for path, text in files().items() if not path.exists() or path.read_text() != text]
-    for path in changed:
-        print(("differs: " if "--check" in sys.argv else "wrote: ") + str(path.relative_to(HERE.parent)))
-        if "--check" not in sys.argv:
+    only_check = "--check" in sys.argv
+    changed = {path: text for path, text in files().items() if not path.exists() or path.read_text() != text}
+    for path, text in changed.items():
+        print("differs:" if only_check else "wrote:", path.relative_to(HERE.parent))
+        if not only_check:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(files()[path])
-    return int("--check" in sys.argv and bool(changed))
+            path.write_text(text)
+    return int(only_check and bool(changed))
 
 
 if __name__ == "__main__":

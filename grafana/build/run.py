@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import tempo
 
 from grafana import traceql
 from grafana.build import board, panels, words
@@ -20,7 +21,7 @@ MATRIX = f"{sc.STEP_NUMBER}\\{sc.RUN_ID}"
 """What `groupingToMatrix` calls its first column."""
 
 
-def build() -> model.Dashboard:
+def build(spans_per_trace: int = traceql.SPANS_PER_TRACE) -> model.Dashboard:
     """The screen for one run."""
     start = board.dashboard(
         board.RUN,
@@ -33,7 +34,12 @@ def build() -> model.Dashboard:
             board.text_box("trace", "Trace", "The run's trace. Set together with the run."),
         ],
     )
-    return board.add(start, [runs(), totals(), steps(), progress(), last_runs(), sources(), causes(), tools(), trace()])
+    shown = [runs(), totals(), steps(), progress(), last_runs(), sources(), causes(), tools(), trace()]
+    for panel in shown:
+        for target in panel.build().targets or ():
+            if isinstance(target, tempo.Dataquery) and target.spss:
+                target.spss = spans_per_trace
+    return board.add(start, shown)
 
 
 def runs() -> panels.AnyPanel:

@@ -57,11 +57,11 @@ class Models:
         """Cover what only the instance has, until the returned function is called."""
         with guarded("observing a model"):
             self.observe_class(type(model))
-        with guarded("observing a model's own attributes"), self._lock:
+        with self._lock:
             self._held[id(model)] = self._held.get(id(model), 0) + 1
-            self._cover(model)  # again, if it is held already: it may have been given another method since
-            return partial(self._release, model)
-        return lambda: None
+            with guarded("observing a model's own attributes"):
+                self._cover(model)  # again, if it is held already: it may have been given another method since
+        return partial(self._release, model)
 
     def made(self, wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wrap `Model.__init__`: a model that no agent has, as a tool's own, is first seen when it is made."""
@@ -84,16 +84,16 @@ class Models:
         if not isinstance(own, dict):
             return
         for name, wrapper in ((PLAIN, self._plain), (STREAMED, self._streamed)):
+            cover = own.get(name)
+            if type(cover) is _Cover and cover.model is model:
+                continue
+            _uncover(own, name)  # came along when another model was copied
             if name in own:
                 method = own[name]
             elif definer(type(model), name) is None:
-                method = getattr(model, name, None)
+                method = _made_up(model, name)
             else:
                 continue
-            if type(method) is _Cover:
-                if method.model is model:
-                    continue
-                method = method.__wrapped__  # came along when another model was copied
             if callable(method):
                 own[name] = _Cover(method, wrapper, model, name in own)
 
@@ -103,14 +103,27 @@ class Models:
             if self._held[id(model)]:
                 return
             del self._held[id(model)]
-        own = getattr(model, "__dict__", {})
-        for name in (PLAIN, STREAMED):
-            cover = own.get(name)
-            if type(cover) is _Cover:
-                if cover.was_there:
-                    own[name] = cover.__wrapped__
-                else:
-                    del own[name]
+            own = getattr(model, "__dict__", {})
+            for name in (PLAIN, STREAMED):
+                _uncover(own, name)
+
+
+def _uncover(own: dict[str, Any], name: str) -> None:
+    cover = own.get(name)
+    if type(cover) is not _Cover:
+        return
+    if cover.was_there:
+        own[name] = cover.__wrapped__
+    else:
+        del own[name]
+
+
+def _made_up(model: Any, name: str) -> Any:
+    """What a model's `__getattr__` has to offer, if anything."""
+    try:
+        return getattr(model, name, None)
+    except Exception:  # if the agent asks for it too, it meets this by itself
+        return None
 
 
 class _Cover(wrapt.ObjectProxy[Any]):

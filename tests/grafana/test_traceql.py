@@ -9,6 +9,7 @@ from otel_smol import semconv as sc
 from tests.grafana import answers, fleet
 from tests.grafana.answers import View
 from tests.grafana.recorded import record
+from tests.stack.programs import ROOT
 
 VIEW = View(chosen={"run": "0123456789abcdef0123456789abcdef", "service": "agents|shop", "agent": ".*"})
 
@@ -57,15 +58,26 @@ def test_the_dashboards_have_no_query_of_their_own() -> None:
     assert used == known
 
 
-def test_searches_ask_for_whole_runs() -> None:
-    """P79: neither the editor's 3 spans per trace nor Tempo's 100, and no more traces than wanted."""
-    for panel in answers.load("run")["panels"]:
+@pytest.mark.parametrize(
+    ("folder", "spans"),
+    [("dashboards", traceql.SPANS_PER_TRACE), ("dashboards-portable", traceql.BY_DEFAULT)],
+)
+def test_searches_ask_for_whole_runs(folder: str, spans: int) -> None:
+    """P79: not for the editor's 3 spans per trace, but for no more than that Tempo gives, and for as many traces."""
+    for panel in answers.load("run", ROOT / "grafana" / folder)["panels"]:
         for target in panel["targets"]:
             if target["query"] != traceql.TRACE:
-                assert target["spss"] == traceql.SPANS_PER_TRACE
+                assert target["spss"] == spans
                 assert target["limit"] == answers.SEARCHES[target["query"]].traces
                 assert target["tableType"] == "spans"
                 assert "most_recent=true" in target["query"]
+
+
+def test_the_stack_s_tempo_gives_whole_runs() -> None:
+    """0 is no limit."""
+    yaml = pytest.importorskip("yaml")
+    tempo = yaml.safe_load((ROOT / "deploy" / "tempo.yaml").read_text())
+    assert tempo["query_frontend"]["search"]["max_spans_per_span_set"] == 0
 
 
 def test_what_is_asked_for_is_there() -> None:
