@@ -7,12 +7,15 @@ transformations are run by `@grafana/data` itself. Panels are drawn by nobody he
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -269,17 +272,26 @@ def node_modules() -> Path:
         if os.environ.get("OTEL_SMOL_REQUIRE_STACK") == "1":
             pytest.fail(message, pytrace=False)
         pytest.skip(message)
-    wanted = (HERE / "node" / "package-lock.json").read_text()
-    installed = NODE_FOLDER / "installed.json"
-    if not installed.exists() or installed.read_text() != wanted:
-        NODE_FOLDER.mkdir(parents=True, exist_ok=True)
+    lock = (HERE / "node" / "package-lock.json").read_bytes()
+    folder = NODE_FOLDER.with_name(f"{NODE_FOLDER.name}-{hashlib.sha256(lock).hexdigest()[:12]}")
+    if not folder.exists():
+        install(folder)
+    return folder
+
+
+def install(folder: Path) -> None:
+    """Beside the place first, then moved there whole: several test processes may be at it at once."""
+    NODE_FOLDER.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=NODE_FOLDER.parent) as unfinished:
+        made = Path(unfinished) / "made"
+        made.mkdir()
         for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / "node" / name, NODE_FOLDER / name)
+            shutil.copy(HERE / "node" / name, made / name)
         command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        done = subprocess.run(command, cwd=NODE_FOLDER, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, cwd=made, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
-        installed.write_text(wanted)
-    return NODE_FOLDER
+        with contextlib.suppress(OSError):  # another one was faster
+            made.rename(folder)
 
 
 @functools.cache

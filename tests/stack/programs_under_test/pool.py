@@ -8,7 +8,8 @@ import multiprocessing
 import sys
 from concurrent.futures import ProcessPoolExecutor
 
-from common import Truth, one_run, tell
+from tests.scripted import Truth
+from tests.stack.programs_under_test.common import one_run, tell
 
 
 def work(_: int) -> tuple[int, int, int]:

@@ -2,7 +2,8 @@
 
 import sys
 
-from common import Truth, one_run, tell
+from tests.scripted import Truth
+from tests.stack.programs_under_test.common import one_run, tell
 
 truth = Truth()
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 3

@@ -11,7 +11,8 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import FrameType
 
-from common import Truth, one_run, tell
+from tests.scripted import Truth
+from tests.stack.programs_under_test.common import one_run, tell
 
 
 class Run(BaseHTTPRequestHandler):

@@ -1,0 +1,1 @@
+"""Users' programs, as the end-to-end tests run them under `opentelemetry-instrument`."""
