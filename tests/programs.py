@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent import futures
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from otel_smol import otlp
 from otel_smol.otlp import MetricPoint, SpanData
 
 ROOT = Path(__file__).resolve().parent.parent
+DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 TOOL = Path(sys.executable).with_name("opentelemetry-instrument")
 
 AGENT = """
@@ -38,10 +40,16 @@ def agent_program(steps: int = 4, name: str = "helper") -> str:
 
 
 def environment(endpoint: str | None, **variables: str) -> dict[str, str]:
-    """The environment of a program: nothing of OpenTelemetry's but what the test says."""
+    """The environment of a program: nothing of OpenTelemetry's but what the test says.
+
+    Other instrumentations that happen to be installed are switched off by name.
+    """
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     to = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"} if endpoint else {}
-    return {**clean, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **to, **variables}
+    off = [entry.name for entry in entry_points(group="opentelemetry_instrumentor") if entry.name != "otel_smol"]
+    off.append(variables.pop(DISABLED, ""))
+    path = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", DISABLED: ",".join(filter(None, off))}
+    return {**clean, **path, **to, **variables}
 
 
 def command(program: Path, *arguments: str) -> list[str]:
