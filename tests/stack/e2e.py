@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -114,13 +114,19 @@ class Program:
         return self.wait(seconds)
 
     def wait(self, seconds: float = 60.0) -> list[str]:
-        assert self._running.stdout is not None
+        """Wait for its end, and kill it if that does not come; every line that it has printed."""
+        reader = threading.Thread(target=self._read_on)  # a program that prints much must not wait for us
+        reader.start()
         try:
             self._running.wait(seconds)
         finally:
             self._running.kill()
-        self._lines += self._running.stdout.read().splitlines(keepends=True)
+        reader.join(10)
         return [line.strip() for line in self._lines]
+
+    def _read_on(self) -> None:
+        assert self._running.stdout is not None
+        self._lines += self._running.stdout.read().splitlines()
 
     @property
     def code(self) -> int | None:
@@ -152,6 +158,7 @@ class Stack:
         self._at_the_end.callback(self.collector.process.stop)
         self._start_prometheus(prometheus_port)
         self.collector.start()
+        wait_for(lambda: self.prometheus.value("count(up == 1)") == 2, "the first scrapes")
 
     def _start(self, name: str, line: Any) -> Process:
         process = Process(line, self.folder / f"{name}.log")
@@ -188,10 +195,8 @@ class Stack:
 
     def start(self, script: str | Path, *arguments: str, service: str, **variables: str) -> Program:
         """Start a program under `opentelemetry-instrument`, sending here."""
-        path = PROGRAMS / script if isinstance(script, str) else script
-        program = Program(path, arguments, self.variables(service, **variables), self.folder / f"{service}.err")
-        self._at_the_end.callback(program.wait, 0) if False else self._at_the_end.callback(_kill, program)
-        return program
+        errors = self.folder / f"{service}.err"
+        return launch(self._at_the_end, script, *arguments, errors=errors, **self.variables(service, **variables))
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -207,13 +212,12 @@ class Stack:
         *,
         begin: float,
         end: float | None = None,
-        form_of_query: Callable[..., str] = total,
-        **more: str,
+        query: Callable[..., str] = total,
     ) -> float:
         """A total over the window between two moments, in the PromQL that dashboards and rules use. Nothing is 0."""
         end = end or time.time()
         window = f"{max(1, round((end - begin) * 1000))}ms"
-        expression = form_of_query(metric, window, **self.matchers(form, service), **more)
+        expression = query(metric, window, **self.matchers(form, service))
         return self.prometheus.value(expression, end) or 0.0
 
     def wait_for_last(
@@ -229,18 +233,22 @@ class Stack:
         return True
 
     def series(self, form: Form, service: str) -> float:
-        """How many series a service has had."""
-        expression = f'count(last_over_time({{__name__!="target_info", {self._selector(form, service)}}}[1h]))'
+        """How many series a service has had. Not the gauges of live runs: they show only if an export meets a run."""
+        names = "target_info|smolagents_active_.*"
+        expression = f'count(last_over_time({{__name__!~"{names}", {self._selector(form, service)}}}[1h]))'
         return self.prometheus.value(expression) or 0.0
 
     def _selector(self, form: Form, service: str) -> str:
         instance = f"127.0.0.1:{self.collector.scrape}"
         return f'job="{service}", instance{"!=" if form == "push" else "="}"{instance}"'
 
-    def wait_for_spans(self, count: int, seconds: float = 20) -> None:
-        """Until the collector has handed on so many spans."""
-        expression = 'sum(otelcol_exporter_sent_spans{exporter="otlp_http/traces"})'
-        wait_for(lambda: (self.prometheus.value(expression) or 0) >= count, f"{count} spans sent", seconds)
+
+def launch(at_the_end: ExitStack, script: str | Path, *arguments: str, errors: Path, **variables: str) -> Program:
+    """Start a program under `opentelemetry-instrument`; it does not outlive the test."""
+    path = PROGRAMS / script if isinstance(script, str) else script
+    program = Program(path, arguments, variables, errors)
+    at_the_end.callback(_kill, program)
+    return program
 
 
 def _kill(program: Program) -> None:
@@ -253,15 +261,3 @@ def running(folder: Path, *, traces: bool = False) -> Iterator[Stack]:
     """The stack while it runs; whatever was started is stopped at the end, however that comes."""
     with ExitStack() as at_the_end:
         yield Stack(folder, at_the_end, traces=traces)
-
-
-def bare(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program without `opentelemetry-instrument`: what it does by itself."""
-    return subprocess.run(
-        [sys.executable, str(PROGRAMS / script), *arguments],
-        env=environment(None),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
