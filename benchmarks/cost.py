@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.metadata import entry_points
 from typing import Any
 
 from rich.console import Console
@@ -98,8 +99,10 @@ def print_start(console: Console) -> bool:
 
 def _start_time(disabled: str) -> float:
     tool = os.path.join(os.path.dirname(sys.executable), "opentelemetry-instrument")
+    installed = entry_points(group="opentelemetry_instrumentor")
+    others = [entry.name for entry in installed if entry.name != "otel_smol"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("OTEL_")} | {
-        "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": disabled,
+        "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": ",".join([*others, disabled]),
         **{f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")},
     }
     times = []
