@@ -1,7 +1,7 @@
 """Forked processes: each counts from 0, speaks over connections of its own, and sends what it has before it ends.
 
 The SDK gives a forked child a `service.instance.id` and exporting threads of its own. Four things it leaves as they
-are, measured in tests/stack/test_totals.py and tests/stack/test_faults.py:
+are (tests/stack/test_totals.py measures what comes of them):
 
 - the child begins with the sums of the parent, and exports them as its own: with one run before the fork and two
   workers every total is too high by two runs;
