@@ -91,7 +91,7 @@ FORECAST_HOLD = _threshold(
     "forecast_hold", "5m", (FORECAST,), "fires on for so long, so that a wavering forecast is one alert"
 )
 REPLAY_SHARE = _threshold("replay_share", "0.7", (REPLAY,), "replayed tokens ÷ input tokens")
-SHARE_WINDOW = _threshold("share_window", "1h", (REPLAY, OVERPAY), "shares and means are those of this time")
+SHARE_WINDOW = _threshold("share_window", "1h", (SPIKE, REPLAY, OVERPAY), "shares and means are those of this time")
 SHARE_TOKENS = _threshold("share_tokens", "50000", (REPLAY, OVERPAY), "below so many input tokens in it, no verdict")
 SHARE_WAIT = _threshold("share_wait", "5m", (REPLAY, OVERPAY), "must hold for so long")
 SHARE_HOLD = _threshold("share_hold", "30m", (REPLAY, OVERPAY), "fires on for so long after it was last true")
@@ -105,6 +105,12 @@ USAGE_WINDOW = _threshold("usage_window", "1h", (USAGE,), "one call without a to
 STALLED_AFTER = _threshold("stalled_after", "20m", (STALLED,), "a run goes on, and no token was counted for so long")
 GONE_AFTER = _threshold("gone_after", "15m", (GONE,), "a service has sent nothing for so long")
 GONE_KNOWN = _threshold("gone_known", "1d", (GONE,), "and had sent something within this time")
+CACHED_SHARE = _threshold(
+    "cached_share", "0.5", (REPLAY, OVERPAY), "silent where more of the input than this came from the prompt cache"
+)
+CACHED_WEIGHT = _threshold(
+    "cached_weight", "0.1", (SPIKE,), "a token from the prompt cache counts as so much of one, about what it costs"
+)
 GAP = _threshold("gap", "1d", (), "so long may telemetry be missing before a process counts as a new one")
 
 # --- names in Prometheus ---------------------------------------------------------------------------------------------
@@ -117,6 +123,7 @@ PROCESS = ("job", "instance", AGENT)
 
 INPUT = names.metric(sc.HISTORY_INPUT_TOKENS_METRIC)
 REPLAYED = names.metric(sc.HISTORY_REPLAYED_TOKENS_METRIC)
+CACHED = names.metric(sc.HISTORY_CACHED_TOKENS_METRIC)
 RUN_INPUT = names.metric(sc.RUN_INPUT_TOKENS_METRIC)
 RUN_OVERPAY = names.metric(sc.RUN_OVERPAY_METRIC)
 CROSSINGS = names.metric(sc.RUN_BUDGET_EXCEEDED_METRIC)
@@ -162,6 +169,16 @@ def replayed_above(share: Threshold) -> str:
     return f"{in_lines(cautious(ratio))}\n> {share}"
 
 
+def cached_share(window: Threshold) -> str:
+    """What of the input came from the provider's prompt cache. Nothing where the provider does not say."""
+    return in_lines(cautious(queries.ratio(CACHED, INPUT, str(window), SUBJECT, resets=False)))
+
+
+def unless_cached(expression: str, window: Threshold) -> str:
+    """Replay from the cache costs a fraction of what it looks like: where it is most of the input, let it be."""
+    return f"{expression}\nunless {ON_SUBJECT}\n{cached_share(window)}\n> {CACHED_SHARE}"
+
+
 def indented(text: str, by: int) -> str:
     return text.replace("\n", "\n" + " " * by)
 
@@ -190,7 +207,13 @@ def spike() -> str:
 
     Of a run that goes on, the tokens are exact. Of runs that no export has seen alive we know the mean per process,
     which is exact for a script, and the bucket of the largest, which it has at least half filled: the bounds double.
+
+    Where the provider tells what came from its cache, the limit is the higher, the more did: a run that is mostly cache
+    reads is silent, and a runaway is seen all the same. Simply to be silent above a share would silence every agent
+    whose provider caches, since that share rises with the length of the run. The share is that of the last hour: a run
+    that waits for something sends nothing.
     """
+    runs = total(f"{RUN_INPUT}_count", USUAL_WINDOW)
     return f"""\
 max by ({", ".join(SUBJECT)}) (
   max_over_time({SO_FAR}[{SPIKE_RECENT}])
@@ -203,8 +226,14 @@ max by ({", ".join(SUBJECT)}) (
 )
 > {ON_SUBJECT}
 {SPIKE_FACTOR} * {quantile(0.5, RUN_INPUT, USUAL_WINDOW)}
+/ {ON_SUBJECT} (
+  1 - (1 - {CACHED_WEIGHT}) *
+  {indented(cached_share(SHARE_WINDOW), 2)}
+  or {ON_SUBJECT}
+  {runs} * 0 + 1
+)
 and {ON_SUBJECT}
-{total(f"{RUN_INPUT}_count", USUAL_WINDOW)} >= {USUAL_RUNS}"""
+{runs} >= {USUAL_RUNS}"""
 
 
 def forecast_over_budget() -> str:
@@ -221,11 +250,12 @@ max by ({", ".join(SUBJECT)}) (
 
 def overpay_high() -> str:
     """Overpay alone says how long runs are; it is money where the history is most of the bill."""
-    return f"""\
+    high = f"""\
 {in_lines(mean(RUN_OVERPAY, SHARE_WINDOW))}
 > {OVERPAY_MEAN}
 and {ON_SUBJECT}
 {replayed_above(OVERPAY_SHARE)}"""
+    return unless_cached(high, SHARE_WINDOW)
 
 
 def stalled() -> str:
@@ -378,15 +408,16 @@ WINDOWS = Group(
             "warning",
             spike(),
             f"{WHO}: a run has used {VALUE} input tokens or more, over {SPIKE_FACTOR} times the usual",
-            f"Against the median run of this agent in the last {USUAL_WINDOW}. A run that goes on is seen at once; one "
-            f"that has ended counts for {SPIKE_RECENT}.",
+            f"Against the median run of this agent in the last {USUAL_WINDOW}; a token from the provider's prompt "
+            f"cache counts as {CACHED_WEIGHT}. A run that goes on is seen at once; one that has ended counts for "
+            f"{SPIKE_RECENT}.",
             spans(f"{sc.RUN_INPUT_TOKENS} >= {NUMBER}", sc.STEP_NUMBER),
             (OVERVIEW, "Tokens per run"),
         ),
         Alert(
             REPLAY,
             "info",
-            replayed_above(REPLAY_SHARE),
+            unless_cached(replayed_above(REPLAY_SHARE), SHARE_WINDOW),
             f"{WHO}: {SHARE} of the input tokens of the last {SHARE_WINDOW} were replayed",
             f"Every step sends the whole memory again. {THREE_KINDS} Look at all three before you act.",
             spans(f"{sc.RUN_REPLAY_SHARE} > {REPLAY_SHARE}", sc.RUN_INPUT_TOKENS, sc.RUN_REPLAYED_TOKENS),

@@ -86,6 +86,7 @@ class Metrics:
         self._step_new = _histogram(meter, sc.STEP_NEW_TOKENS_METRIC)
         self._history_input = _counter(meter, sc.HISTORY_INPUT_TOKENS_METRIC)
         self._replayed = _counter(meter, sc.HISTORY_REPLAYED_TOKENS_METRIC)
+        self._cached = _counter(meter, sc.HISTORY_CACHED_TOKENS_METRIC)
         self._tool_input = _counter(meter, sc.HISTORY_TOOL_INPUT_TOKENS_METRIC)
         self._compacted = _counter(meter, sc.HISTORY_COMPACTED_TOKENS_METRIC)
         self._run_input = _histogram(meter, sc.RUN_INPUT_TOKENS_METRIC)
@@ -180,6 +181,8 @@ class Metrics:
                 self._history_input.add(tokens, {**attributes, sc.HISTORY_SOURCE: source})
         if count.replayed:
             self._replayed.add(count.replayed, self._with_model(attributes, model))
+        if call.usage.cache_read_tokens is not None:  # nor touched before: 0 would claim that the provider has told
+            self._cached.add(call.usage.cache_read_tokens, self._with_model(attributes, model))
         for tool, tokens in by_tool(call.cells).items():
             if tokens:
                 self._tool_input.add(tokens, {**attributes, sc.TOOL_NAME: tool_name(tool)})

@@ -475,6 +475,13 @@ HISTORY_REPLAYED_TOKENS_METRIC: Final = _metric(
     (AGENT_NAME, REQUEST_MODEL),
     "Input tokens for history that an earlier call of the run had already sent.",
 )
+HISTORY_CACHED_TOKENS_METRIC: Final = _metric(
+    "smolagents.history.cached_tokens",
+    "counter",
+    "{token}",
+    (AGENT_NAME, REQUEST_MODEL),
+    "Input tokens that the provider read from its prompt cache, a part of the input. Absent where it does not say.",
+)
 HISTORY_TOOL_INPUT_TOKENS_METRIC: Final = _metric(
     "smolagents.history.tool.input_tokens",
     "counter",

@@ -189,6 +189,7 @@ def test_every_rule_has_a_mistake() -> None:
 # --- complete ----------------------------------------------------------------------------------------------------
 
 NOT_SHOWN = {
+    sc.HISTORY_CACHED_TOKENS_METRIC.name: "not yet: it is there for the alerts",
     sc.HISTORY_COMPACTED_TOKENS_METRIC.name: "only for those who edit the memory",
     sc.RUN_REPLAY_SHARE_METRIC.name: "the quotient of two counters is exact, a histogram is not",
     sc.STEP_NEW_TOKENS_METRIC.name: "the Run dashboard has it per step",

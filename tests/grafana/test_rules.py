@@ -155,6 +155,13 @@ MUTATIONS = {
     "overpay 5": ("overpay-high", r"> 12\n", "> 5\n"),
     "overpay 20": ("overpay-high", r"> 12\n", "> 20\n"),
     "overpay of small histories": ("overpay-high", r"> 0\.5\n", "> 0.05\n"),
+    "cached tokens are as the others": ("mostly-cached", "smolagents_history_cached_tokens_total", "none_total"),
+    "cached share 0.3": ("mostly-cached", r"> 0\.5\n( +for: 5m)", r"> 0.3\n\1"),
+    "cached share 0.95": ("mostly-cached", r"> 0\.5\n( +for: 5m)", r"> 0.95\n\1"),
+    "cached tokens weigh nothing": ("mostly-cached", r"1 - \(1 - 0\.1\)", "1 - (1 - 0)"),
+    "cached tokens weigh a half": ("mostly-cached", r"1 - \(1 - 0\.1\)", "1 - (1 - 0.5)"),
+    "the cache is forgotten in a pause": ("mostly-cached", "1h", "10m"),
+    "no spike of agents whose provider is silent": ("run-token-spike", r"\* 0 \+ 1\n", "* 0 + 1000\n"),
     # The others
     "window 0.6": ("context-window-nearly-full", r"> 0\.8'", "> 0.6'"),
     "window 1.2": ("context-window-nearly-full", r"> 0\.8'", "> 1.2'"),
