@@ -12,7 +12,6 @@ agent (`gen_ai_agent_name`) of one service (`job`).
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -137,21 +136,20 @@ BUDGET = names.metric(sc.TOKEN_BUDGET_METRIC)
 # --- expressions -----------------------------------------------------------------------------------------------------
 
 
-START = re.compile(rf"\((last_over_time\(([^\[\]]+)\[){queries.LOOKBACK}(\] offset ([^)]+)\)) or ")
+START = f"[{queries.LOOKBACK}] offset "
 """Where the form of `grafana.queries` looks for the value at which a window began."""
 
 
 def cautious(form: str) -> str:
-    """That form as alerts need it, in words that every Prometheus knows: one unknown word, and no rule is loaded.
+    """That form as alerts need it: it looks for the beginning further back.
 
-    The beginning is looked for further back: after a pause in the telemetry a dashboard takes all that a process has
-    ever counted for new, and an alert must not. And it is 0 where it is higher than the end, after a restart under the
-    same instance id: too little is counted then, never too much.
+    After a pause in the telemetry a dashboard takes all that a process has ever counted for new, and an alert must not.
     """
-    return START.sub(rf"(\g<1>{GAP}\g<3> <= last_over_time(\g<2>[\g<4>]) or ", form)
+    return form.replace(START, f"[{GAP}] offset ")
 
 
 def total(metric: str, window: Threshold, by: tuple[str, ...] = SUBJECT) -> str:
+    """In words that every Prometheus knows (`resets=False`): one unknown word, and no rule is loaded."""
     return cautious(queries.total(metric, str(window), by, resets=False))
 
 

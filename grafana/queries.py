@@ -19,7 +19,8 @@ first value, which then must not count twice.
 **What it needs**: Prometheus 3.16 (`anchored` is behind a flag from 3.7 on), and a sample at least every 5 minutes from
 a process that lives (the SDK exports every minute). A reset is seen if the new value is lower than the old one or a
 zero was stored in between: Prometheus does that with `created-timestamp-zero-ingestion`, as in compose.yaml.
-For a backend without `anchored` there is `total(…, resets=False)`.
+For a backend without `anchored` there is `total(…, resets=False)`. Where a counter has begun again under the same labels
+and stands lower than at the window's beginning, that takes all it stands at: too little then, and never below 0.
 
 `x` is a counter, or `_bucket`, `_count` or `_sum` of a histogram. Windows may be Grafana's `$__range` and the like.
 """
@@ -51,7 +52,7 @@ def total(metric: str, window: str, by: tuple[str, ...] = (), *, resets: bool = 
     if resets:
         return f"sum{_by(by)} (increase({x}[{window}] anchored) + ({before} * 0 or min_over_time({x}[{window}])))"
     last = f"last_over_time({x}[{window}])"
-    return f"sum{_by(by)} ({last} - ({before} or {last} * 0))"
+    return f"sum{_by(by)} ({last} - {before} >= 0 or {last})"
 
 
 def ratio(

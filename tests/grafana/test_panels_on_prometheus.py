@@ -350,6 +350,7 @@ def test_a_process_that_lives_for_long(alone: Prometheus) -> None:
     before = View(15 * MINUTES, now / 1e9 - 4 * MINUTES + 1)
     assert the_number(alone, panel, before) == 15_000
     assert the_number(alone, portable, before) == 15_000  # right too, as long as nothing restarts
+    assert the_number(alone, portable, View(15 * MINUTES, now / 1e9 + 1)) == 700  # too little, but no negative total
 
 
 def the_number(prometheus: Prometheus, panel: Json, view: View) -> float:
