@@ -19,8 +19,8 @@ first value, which then must not count twice.
 **What it needs**: Prometheus 3.16 (`anchored` is behind a flag from 3.7 on), and a sample at least every 5 minutes from
 a process that lives (the SDK exports every minute). A reset is seen if the new value is lower than the old one or a
 zero was stored in between: Prometheus does that with `created-timestamp-zero-ingestion`, as in compose.yaml.
-For a backend without `anchored` there is `total(…, resets=False)`. Where a counter has begun again under the same labels
-and stands lower than at the window's beginning, that takes all it stands at: too little then, and never below 0.
+For a backend without `anchored` there is `total(…, resets=False)`. Where a counter stands lower than at the window's
+beginning, it has begun again under the same labels; what it stands at is taken then: too little, but never below 0.
 
 `x` is a counter, or `_bucket`, `_count` or `_sum` of a histogram. Windows may be Grafana's `$__range` and the like.
 """
