@@ -46,11 +46,21 @@ class Cell(NamedTuple):
     replayed: bool
 
 
-@dataclass(slots=True)
+_SCHEMA = Cell("tool_schema", None, False)
+
+
 class _Part:
-    message: Message
-    body: Body
-    number: int
+    """A message that has been sent, with what it weighs in each cell: made once, used at every call that sends it."""
+
+    __slots__ = ("body", "first", "message", "number", "replayed")
+
+    def __init__(self, message: Message, body: Body, number: int) -> None:
+        self.message, self.body, self.number = message, body, number
+        weights = _weights(message)
+        self.first = [(Cell(source, tool, False), weight) for source, tool, weight in weights]
+        """As new, in the first prompt that has it."""
+        self.replayed = [(Cell(source, tool, source not in FIXED_SOURCES), weight) for source, tool, weight in weights]
+        """As replayed, in every later one."""
 
 
 @dataclass(slots=True)
@@ -59,7 +69,9 @@ class _View:
 
     bodies: list[Body] = field(default_factory=list)
     parts: list[_Part] = field(default_factory=list)
-    weights: dict[tuple[str, str | None], int] = field(default_factory=dict)
+    cells: dict[Cell, int] = field(default_factory=dict)
+    """Its weights, all as replayed: what they are in the next prompt."""
+    weight: int = 0
     characters: dict[str, int] = field(default_factory=dict)
     images: int = 0
     ranges: list[list[int]] = field(default_factory=list)
@@ -68,7 +80,7 @@ class _View:
     def append(self, part: _Part) -> None:
         self.bodies.append(part.body)
         self.parts.append(part)
-        self._weigh(part.message, 1)
+        self._weigh(part, 1)
         if self.ranges and self.ranges[-1][1] == part.number - 1:
             self.ranges[-1][1] = part.number
         else:
@@ -78,24 +90,21 @@ class _View:
         removed = self.parts[length:]
         del self.parts[length:], self.bodies[length:]
         for part in removed:
-            self._weigh(part.message, -1)
+            self._weigh(part, -1)
             self.ranges[-1][1] -= 1
             if self.ranges[-1][1] < self.ranges[-1][0]:
                 self.ranges.pop()
         return removed
 
-    def weight(self) -> int:
-        return sum(self.weights.values())
-
-    def _weigh(self, message: Message, sign: int) -> None:
-        for key, weight in _weights(message):
-            self.weights[key] = self.weights.get(key, 0) + sign * weight
-        self.characters[message.source] = self.characters.get(message.source, 0) + sign * message.characters
-        self.images += sign * message.images
+    def _weigh(self, part: _Part, sign: int) -> None:
+        for cell, weight in part.replayed:
+            self.weight += sign * weight
+            _add(self.cells, cell, sign * weight)
+        _add(self.characters, part.message.source, sign * part.message.characters)
+        self.images += sign * part.message.images
 
 
-@dataclass(frozen=True, slots=True)
-class PromptSizes:
+class PromptSizes(NamedTuple):
     """The sizes of one prompt, in characters. `split` turns them into tokens."""
 
     messages: int
@@ -112,14 +121,12 @@ class PromptSizes:
     """Positions of the messages that no earlier prompt of the run contained."""
     refs: str
     """The whole prompt as ranges into the run's numbered messages."""
+    weight: int
+    """All cells together."""
 
     @property
     def total_characters(self) -> int:
         return sum(self.characters.values())
-
-    @property
-    def weight(self) -> int:
-        return sum(self.cells.values())
 
 
 class History:
@@ -149,18 +156,16 @@ class History:
             return self._measure_alone(bodies, describe, schema_characters)
         view = self._views.setdefault(kind, _View())
         first = not view.bodies
-        previous = view.weight()
+        previous = view.weight
         unchanged = _common_prefix(view.bodies, bodies)
         removed = view.truncate(unchanged)
-        prefix = view.weight()
-        cells = {Cell(source, tool, source not in FIXED_SOURCES): w for (source, tool), w in view.weights.items() if w}
+        prefix, cells = view.weight, view.cells.copy()
         start = self._numbers
         tail = [self._enter(view, bodies[i], describe(i), cells, start) for i in range(unchanged, len(bodies))]
         self._forget(removed, view)
-        _add(cells, Cell("tool_schema", None, False), schema_characters)
-        characters = {source: n for source, n in view.characters.items() if n}
-        if schema_characters:
-            characters["tool_schema"] = characters.get("tool_schema", 0) + schema_characters
+        characters = view.characters.copy()
+        _add(cells, _SCHEMA, schema_characters)
+        _add(characters, "tool_schema", schema_characters)
         return PromptSizes(
             messages=len(bodies),
             characters=characters,
@@ -169,7 +174,8 @@ class History:
             compacted=_saved(removed, [part for part, _ in tail]),
             prefix_share=None if first or not previous else prefix / previous,
             new_messages=tuple(unchanged + i for i, (_, new) in enumerate(tail) if new),
-            refs=",".join(str(a) if a == b else f"{a}-{b}" for a, b in view.ranges),
+            refs=_as_text(view.ranges),
+            weight=view.weight + schema_characters,
         )
 
     def _measure_alone(
@@ -178,17 +184,16 @@ class History:
         cells: dict[Cell, int] = {}
         view = _View()
         for i, body in enumerate(bodies):
-            message = describe(i)
-            view.append(_Part(message, body, self._numbers))
+            part = _Part(describe(i), body, self._numbers)
             self._numbers += 1
-            for (source, tool), weight in _weights(message):
-                _add(cells, Cell(source, tool, False), weight)
-        _add(cells, Cell("tool_schema", None, False), schema_characters)
-        characters = dict(view.characters)
-        if schema_characters:
-            characters["tool_schema"] = characters.get("tool_schema", 0) + schema_characters
-        refs = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in view.ranges)
-        return PromptSizes(len(bodies), characters, view.images, cells, 0, None, tuple(range(len(bodies))), refs)
+            view.append(part)
+            for cell, weight in part.first:
+                _add(cells, cell, weight)
+        _add(cells, _SCHEMA, schema_characters)
+        _add(view.characters, "tool_schema", schema_characters)
+        weight = view.weight + schema_characters
+        positions, refs = tuple(range(len(bodies))), _as_text(view.ranges)
+        return PromptSizes(len(bodies), view.characters, view.images, cells, 0, None, positions, refs, weight)
 
     def _enter(
         self, view: _View, body: Body, message: Message, cells: dict[Cell, int], start: int
@@ -201,9 +206,8 @@ class History:
             part = self._sent[message.key] = _Part(message, body, self._numbers)
             self._numbers += 1
         view.append(part)
-        replayed = part.number < start
-        for (source, tool), weight in _weights(part.message):
-            _add(cells, Cell(source, tool, replayed and source not in FIXED_SOURCES), weight)
+        for cell, weight in part.replayed if part.number < start else part.first:
+            _add(cells, cell, weight)
         return part, not known
 
     def _forget(self, removed: Sequence[_Part], view: _View) -> None:
@@ -302,13 +306,14 @@ def share_among(
     return tuple(apportion(sizes, characters).items())
 
 
-def _weights(message: Message) -> list[tuple[tuple[str, str | None], int]]:
+def _weights(message: Message) -> list[tuple[str, str | None, int]]:
+    """What a message weighs, by source and tool."""
     if message.tools:
-        weights: list[tuple[tuple[str, str | None], int]] = [((message.source, t), n) for t, n in message.tools]
+        weights: list[tuple[str, str | None, int]] = [(message.source, tool, n) for tool, n in message.tools]
     else:
-        weights = [((message.source, None), message.characters)]
+        weights = [(message.source, None, message.characters)]
     if message.images:
-        weights.append((("image", None), message.images * IMAGE_WEIGHT))
+        weights.append(("image", None, message.images * IMAGE_WEIGHT))
     return weights
 
 
@@ -316,9 +321,16 @@ def _weight(message: Message) -> int:
     return message.characters + message.images * IMAGE_WEIGHT
 
 
-def _add(cells: dict[Cell, int], cell: Cell, weight: int) -> None:
-    if weight:
-        cells[cell] = cells.get(cell, 0) + weight
+def _add(sums: dict[K, int], key: K, n: int) -> None:
+    """Add to one of several sums; those that are 0 are not there."""
+    if n:
+        total = sums[key] = sums.get(key, 0) + n
+        if not total:
+            del sums[key]
+
+
+def _as_text(ranges: Sequence[Sequence[int]]) -> str:
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
 
 
 def _common_prefix(old: Sequence[Body], new: Sequence[Body]) -> int:

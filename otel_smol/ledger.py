@@ -10,7 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from otel_smol.curve import Fit, OnlineFit, Planning, forecast, overpay_of
-from otel_smol.history import CHARACTERS_PER_TOKEN, Body, Cell, History, Message, PromptSizes, split
+from otel_smol.history import (
+    CHARACTERS_PER_TOKEN,
+    Body,
+    Cell,
+    History,
+    Message,
+    PromptSizes,
+    by_source,
+    by_tool,
+    split,
+)
 from otel_smol.semconv import FIXED_SOURCES
 from otel_smol.usage import UNKNOWN, Usage
 
@@ -47,6 +57,9 @@ class Call:
     billed: bool = False
     cells: dict[Cell, int] = field(default_factory=dict)
     """The same by source, tool and age."""
+    by_source: dict[str, int] = field(default_factory=dict)
+    by_tool: dict[str, int] = field(default_factory=dict)
+    """Of observations only."""
     compacted_tokens: int = 0
     context_share: float | None = None
     answered: bool = False
@@ -103,6 +116,7 @@ class RunLedger:
         self._line: Fit | None = None
         self._planning = Planning(planning_interval)
         self._other_input = 0
+        self._forecast: int | None = None
         self._forecasts: list[int | None] = []
         self._over_budget = False
         self._fullest_share: float | None = None
@@ -191,7 +205,7 @@ class RunLedger:
     def forecast(self) -> int | None:
         """Own input tokens if the run uses all its steps, as things stand; None before the third action call, and once
         there is no fit."""
-        return forecast(self.fit, self.max_steps, self._planning, other_tokens=self._other_input)
+        return self._forecast
 
     @property
     def forecast_half_way(self) -> int | None:
@@ -220,6 +234,7 @@ class RunLedger:
         call.cells = {Cell("other", None, False): tokens} if sizes is None else split(sizes.cells, tokens)
         if sizes is not None and sizes.compacted and sizes.weight:
             call.compacted_tokens = round(sizes.compacted * tokens / sizes.weight)
+        call.by_source, call.by_tool = by_source(call.cells), by_tool(call.cells)
         count = call.count = TokenCount(tokens, call.usage.output_tokens or 0)
         for cell, n in call.cells.items():
             if cell.source in FIXED_SOURCES:
@@ -263,10 +278,12 @@ class RunLedger:
             else:
                 self._fit_broken = True
             self._line = None if self._fit_broken else self._fit.fit()
-            self._forecasts.append(self.forecast)
         elif not call.billed:
             return
         elif call.type == "planning":
             self._planning.add(call.step.number if call.step and call.step.number else 1, tokens)
         else:
             self._other_input += tokens
+        self._forecast = forecast(self._line, self.max_steps, self._planning, other_tokens=self._other_input)
+        if call.type == "action":
+            self._forecasts.append(self._forecast)

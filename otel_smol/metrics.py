@@ -16,7 +16,6 @@ from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Ob
 
 from otel_smol import semconv as sc
 from otel_smol.guard import warn_once
-from otel_smol.history import by_source, by_tool
 
 if TYPE_CHECKING:
     from otel_smol.ledger import Call, RunLedger, Step
@@ -176,14 +175,14 @@ class Metrics:
                 self._without_usage.add(1, self._with_model(attributes, model))
             return
         count = call.count
-        for source, tokens in by_source(call.cells).items():
+        for source, tokens in call.by_source.items():
             if tokens:
                 self._history_input.add(tokens, {**attributes, sc.HISTORY_SOURCE: source})
         if count.replayed:
             self._replayed.add(count.replayed, self._with_model(attributes, model))
         if call.usage.cache_read_tokens is not None:  # nor touched before: 0 would claim that the provider has told
             self._cached.add(call.usage.cache_read_tokens, self._with_model(attributes, model))
-        for tool, tokens in by_tool(call.cells).items():
+        for tool, tokens in call.by_tool.items():
             if tokens:
                 self._tool_input.add(tokens, {**attributes, sc.TOOL_NAME: tool_name(tool)})
         if call.compacted_tokens:

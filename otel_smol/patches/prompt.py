@@ -141,7 +141,8 @@ def _source_of_step(origin: Origin, body: Body) -> str:
     if origin.role == "tool-response":
         observed = isinstance(body, str) and body.startswith(_OBSERVATION)
         return "observation" if observed or getattr(origin.memory_step, "error", None) is None else "error"
-    return "image" if measures(body)[1] else "other"
+    characters, images = measures(body)
+    return "image" if images and not characters else "other"
 
 
 def schema_characters(owner: Owner | None, tools: Sequence[Any] | None, schema: Any) -> int:
