@@ -127,6 +127,21 @@ def test_one_prometheus_release_everywhere() -> None:
     assert f"={release}" in (STACK / "build.py").read_text()
 
 
+def test_one_alertmanager_release_everywhere() -> None:
+    """go.mod, what both programs say of themselves, and the README's table."""
+    release = required("alertmanager", "github.com/prometheus/alertmanager")
+    assert (STACK / "build.py").read_text().count(f"={release}") == 2
+    assert f"| {release} | `alertmanager/` |" in (STACK / "README.md").read_text()
+
+
+def test_a_program_is_found_by_its_other_name(tmp_path: Path) -> None:
+    """Debian calls Alertmanager prometheus-alertmanager; its own name comes first."""
+    put(tmp_path, "prometheus-alertmanager", "alertmanager, version 0.25.0")
+    assert "prometheus-alertmanager" in build(tmp_path, "alertmanager", "--check").stdout
+    put(tmp_path, "alertmanager", "alertmanager, version 0.28.0")
+    assert "prometheus-alertmanager" not in build(tmp_path, "alertmanager", "--check").stdout
+
+
 def test_no_module_names_a_place_of_this_machine() -> None:
     for file in [*STACK.rglob("go.mod"), *STACK.rglob("*.go")]:
         text = file.read_text()

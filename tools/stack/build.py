@@ -1,4 +1,4 @@
-"""Builds the real programs that the stack tests drive: collector, Prometheus, Jaeger, docker-compose.
+"""Builds the real programs that the tests drive: collector, Prometheus, Alertmanager, Jaeger, docker-compose.
 
 ``python tools/stack/build.py`` builds what is missing into ``.stack/bin`` (or ``$OTEL_SMOL_STACK_DIR/bin``), once: a
 program is built again only when the Go files it comes from have changed. A program on the PATH serves as well if it is
@@ -43,10 +43,11 @@ class Program:
     uses: tuple[str, ...] = ()
     """Further modules of this folder that it is made of."""
     path_name: str = ""
-    """Its name on the PATH, where that is another."""
+    """A further name on the PATH."""
 
 
 PROMETHEUS = "github.com/prometheus/prometheus/cmd"
+ALERTMANAGER = "github.com/prometheus/alertmanager/cmd"
 COMMON_VERSION = "github.com/prometheus/common/version.Version"
 
 PROGRAMS = (
@@ -80,7 +81,16 @@ PROGRAMS = (
         "github.com/jaegertracing/jaeger/internal/version.latestVersion=v2.13.0",
         ("version",),
     ),
-    Program("amtool", "amtool", "github.com/prometheus/alertmanager/cmd/amtool", (0, 25), f"{COMMON_VERSION}=0.35.0"),
+    # 0.31: the last one whose web page is in its module; later ones cannot be built from it.
+    Program(
+        "alertmanager",
+        "alertmanager",
+        f"{ALERTMANAGER}/alertmanager",
+        (0, 25),
+        f"{COMMON_VERSION}=0.31.1",
+        path_name="prometheus-alertmanager",  # as Debian calls it
+    ),
+    Program("amtool", "alertmanager", f"{ALERTMANAGER}/amtool", (0, 25), f"{COMMON_VERSION}=0.31.1"),
 )
 
 
@@ -153,7 +163,7 @@ def find(program: Program) -> Path | None:
     ours = BIN / program.name
     if ours.is_file() and stamp(program).is_file() and stamp(program).read_text() == fingerprint(program):
         return ours
-    on_path = shutil.which(program.path_name or program.name)
+    on_path = shutil.which(program.name) or shutil.which(program.path_name or program.name)
     if on_path and (version := version_of(Path(on_path), program.version_arguments)) and version >= program.minimum:
         return Path(on_path)
     return None
