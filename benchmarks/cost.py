@@ -3,8 +3,9 @@
     python -m benchmarks.cost [--steps 5,20,80,160] [--repeats 7] [--agent code|tool-calling] [--profile]
 
 The floor is the bare SDK emitting the very spans, attributes and metric points of the same run, precomputed: what
-nobody can do without. All three are measured in one process, in turns, and the fastest of the repeats counts. Run
-nothing else meanwhile.
+nobody can do without. The second floor makes the spans of calls and tools with opentelemetry-util-genai, which we build
+on: what lies between the two is the library's. All are measured in one process, in turns, and the fastest of the
+repeats counts. Run nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from benchmarks.emission import Emission, RecordingMeterProvider, Replay
 
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 LIMIT, GROWTH, CHILD_MS = 1.5, 1.05, 100.0
@@ -61,16 +65,18 @@ def report(arguments: argparse.Namespace, steps: list[int]) -> int:
 def print_cost(console: Console, content: str, rows: dict[str, dict[str, float]]) -> bool:
     """One table: a row for each number of steps."""
     table = Table(title=f"µs of CPU per step, {'content on' if content == 'SPAN_ONLY' else 'content off'}")
-    for name in ("steps", "bare agent", "watched", "added", "floor", "added ÷ floor", "bytes per step"):
+    for name in ("steps", "bare agent", "added", "floor", "÷ floor", "floor with util-genai", "÷ it", "bytes per step"):
         table.add_column(name, justify="right")
     worst = 0.0
     for n, row in rows.items():
-        added = row["watched"] - row["bare"]
-        worst = max(worst, added / row["floor"])
+        added, floor, library = (row[name] - row["bare"] for name in ("watched", "floor", "library"))
+        worst = max(worst, added / floor)
         table.add_row(
             n,
-            *(f"{value:,.0f}" for value in (row["bare"], row["watched"], added, row["floor"])),
-            f"{added / row['floor']:.2f}",
+            *(f"{value:,.0f}" for value in (row["bare"], added, floor)),
+            f"{added / floor:.2f}",
+            f"{library:,.0f}",
+            f"{added / library:.2f}",
             f"{row['bytes'] / int(n):,.0f}",
         )
     console.print(table)
@@ -123,10 +129,10 @@ def _child(arguments: argparse.Namespace, content: str) -> dict[str, dict[str, f
 
 
 def measure(agent: str, steps: list[int], repeats: int) -> dict[str, dict[str, float]]:
-    """µs of CPU per step: bare, watched, floor; and the bytes of the run's spans as OTLP."""
+    """µs of CPU per step: bare, watched, with either floor; and the bytes of the run's spans as OTLP."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
-    from benchmarks.emission import Emission, RecordingMeterProvider, providers
+    from benchmarks.emission import Emission, LibraryReplay, RecordingMeterProvider, Replay, providers
     from otel_smol import SmolagentsInstrumentor
 
     tracer_provider, meter_provider, keep = providers()
@@ -141,17 +147,28 @@ def measure(agent: str, steps: list[int], repeats: int) -> dict[str, dict[str, f
         keep.spans = None
         instrumentor.uninstrument()
         emission, floor = Emission(spans, recording.measurements), providers()
-        times: dict[str, list[float]] = {"bare": [], "watched": [], "with floor": []}
+        check(agent, n, emission, len(spans), recording)
+        times: dict[str, list[float]] = {"bare": [], "watched": [], "floor": [], "library": []}
         for _ in range(repeats):
             times["bare"].append(_cpu(partial(_run, agent, n)))
             instrumentor.instrument(tracer_provider=tracer_provider, meter_provider=meter_provider)
             times["watched"].append(_cpu(partial(_run, agent, n)))
             instrumentor.uninstrument()
-            times["with floor"].append(_cpu(partial(_run, agent, n, emission.replay(floor[0], floor[1]))))
+            for name, replay in (("floor", Replay), ("library", LibraryReplay)):
+                times[name].append(_cpu(partial(_replayed, agent, n, replay(emission, floor[0], floor[1]))))
         found[str(n)] = {name: min(values) / n * 1e6 for name, values in times.items()}
-        found[str(n)]["floor"] = found[str(n)].pop("with floor") - found[str(n)]["bare"]
         found[str(n)]["bytes"] = len(encode_spans(spans).SerializeToString())
     return found
+
+
+def check(agent: str, steps: int, emission: Emission, spans: int, recorded: RecordingMeterProvider) -> None:
+    """The floor emits as many spans and measurements as the run did."""
+    from benchmarks.emission import RecordingMeterProvider, Replay, providers
+
+    again, (tracer_provider, _, keep) = RecordingMeterProvider(), providers()
+    keep.spans = []
+    _replayed(agent, steps, Replay(emission, tracer_provider, again))  # type: ignore[arg-type]
+    assert (len(keep.spans), len(again.measurements)) == (spans, len(recorded.measurements))
 
 
 def profile(agent: str, steps: int) -> None:
@@ -179,7 +196,12 @@ def _cpu(act: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def _run(agent: str, steps: int, at_each_step: Callable[[], None] | None = None) -> None:
+def _replayed(agent: str, steps: int, replay: Replay) -> None:
+    _run(agent, steps, replay)
+    replay.end()
+
+
+def _run(agent: str, steps: int, replay: Replay | None = None) -> None:
     from smolagents import CodeAgent, ToolCallingAgent
 
     from tests.scripted import Script, make_tool, step_replies
@@ -187,10 +209,12 @@ def _run(agent: str, steps: int, at_each_step: Callable[[], None] | None = None)
 
     cls = CodeAgent if agent == "code" else ToolCallingAgent
     script = Script(*step_replies(cls, steps))
-    if at_each_step is not None:
-        answer = script.answer
-        script.answer = lambda messages: (at_each_step(), answer(messages))[1]  # type: ignore[method-assign]
-    make_agent(cls, script, tools=[make_tool(script.truth, size=2000)], max_steps=steps + 1).run("the task")
+    tool = make_tool(script.truth, size=2000)
+    if replay is not None:
+        answer, forward = script.answer, tool.forward
+        script.answer = lambda messages: answer(replay.call(messages))  # type: ignore[method-assign]
+        tool.forward = lambda *args: forward(*replay.tool(*args))
+    make_agent(cls, script, tools=[tool], max_steps=steps + 1).run("the task")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,25 @@
 """What an instrumented run emits, recorded call by call, and the bare SDK emitting the same again: the floor.
 
-The floor is emitted where it belongs, step by step between the agent's own work: in a loop of its own it would run
-from a warm cache, which no instrumentation of an agent ever does.
+The floor is emitted where and when it belongs, each call's with the call and each tool's by the tool, in whatever
+thread that runs: in a loop of its own it would run from a warm cache, which no instrumentation of an agent ever does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry import metrics
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, get_current_span, set_span_in_context
+from opentelemetry.util.genai.handler import TelemetryHandler
+from opentelemetry.util.genai.invocation import InferenceInvocation, ToolInvocation
 
+T = TypeVar("T")
 Measurement = tuple[str, str, str, tuple[float, ...], float, dict[str, Any], int]
 """Kind of instrument, name, unit, buckets, value, attributes, and the id of the span it was recorded in (exemplars)."""
 
@@ -81,75 +84,134 @@ class _Recording:
     add = record
 
 
-Row = tuple[str, SpanKind, int | None, dict[str, Any]]
-"""A span: name, kind, position of its parent in the same part, attributes."""
+@dataclass
+class Planned:
+    """A span to be emitted, with the measurements recorded in it."""
+
+    name: str
+    kind: SpanKind
+    attributes: dict[str, Any]
+    measurements: list[Measurement] = field(default_factory=list)
 
 
 @dataclass
 class Part:
     """What one step emitted."""
 
-    spans: list[Row] = field(default_factory=list)
-    measurements: list[tuple[Measurement, int | None]] = field(default_factory=list)
-    """With the position of the span that each was recorded in."""
+    step: Planned
+    calls: list[Planned] = field(default_factory=list)
+    tools: list[Planned] = field(default_factory=list)
 
 
 class Emission:
     """Everything that one run emitted, step by step, ready to be emitted again."""
 
     def __init__(self, spans: Sequence[ReadableSpan], measurements: Sequence[Measurement]) -> None:
-        by_id = {span.context.span_id: span for span in spans if span.context}
-        ordered = sorted(spans, key=lambda span: (span.start_time or 0, -(span.end_time or 0)))
-        roots = [span for span in ordered if span.parent is None or _parent(span, by_id) is None]
-        run_ids = {span.context.span_id for span in roots if span.context}
-        self._parts: dict[int, Part] = {}
-        positions: dict[int, tuple[int, int]] = {}
-        for span in ordered:
+        planned: dict[int, Planned] = {}
+        self.parts: list[Part] = []
+        parts: dict[int, Part] = {}
+        for span in sorted(spans, key=lambda span: (span.start_time or 0, -(span.end_time or 0))):
             if span.context is None:
                 continue
-            part = self._parts.setdefault(_step_id(span, by_id, run_ids), Part())
-            parent = positions.get(span.parent.span_id) if span.parent else None
-            positions[span.context.span_id] = id(part), len(part.spans)
-            within = parent[1] if parent is not None and parent[0] == id(part) else None
-            part.spans.append((span.name, span.kind, within, dict(span.attributes or {})))
+            each = planned[span.context.span_id] = Planned(span.name, span.kind, dict(span.attributes or {}))
+            if span.parent is None:
+                self.run = each
+            elif span.parent.span_id in parts:
+                part = parts[span.parent.span_id]
+                (part.tools if span.name.startswith("execute_tool") else part.calls).append(each)
+            else:
+                parts[span.context.span_id] = Part(each)
+                self.parts.append(parts[span.context.span_id])
         for measurement in measurements:
-            within_span = by_id.get(measurement[6])
-            step = _step_id(within_span, by_id, run_ids) if within_span is not None else next(iter(self._parts))
-            position = positions[measurement[6]][1] if within_span is not None else None
-            self._parts[step].measurements.append((measurement, position))
+            planned.get(measurement[6], self.run).measurements.append(measurement)
 
-    def replay(self, tracer_provider: TracerProvider, meter_provider: MeterProvider) -> Callable[[], None]:
-        """A function that emits the next step's part at each call, with nothing left to compute.
 
-        The first part (the run's own) goes out with the first step's.
-        """
+class Replay:
+    """Emits a run once more, with nothing left to compute: the agent's script says when."""
+
+    def __init__(self, emission: Emission, tracer_provider: TracerProvider, meter_provider: MeterProvider) -> None:
         tracer, meter = tracer_provider.get_tracer("floor"), meter_provider.get_meter("floor")
-        heads = [head for part in self._parts.values() for head, _ in part.measurements]
-        instruments = {head[1]: _instrument(meter, head) for head in heads}
-        parts = list(self._parts.values())
-        batches = iter([parts[:2], *([part] for part in parts[2:])])
+        steps = [each for part in emission.parts for each in (part.step, *part.calls, *part.tools)]
+        heads = {head[1]: head for each in (emission.run, *steps) for head in each.measurements}
+        self._tracer, self._instruments = tracer, {name: _instrument(meter, head) for name, head in heads.items()}
+        self._run, self._parts = emission.run, iter(emission.parts)
+        self._run_span = tracer.start_span(self._run.name, None, self._run.kind)
+        self._run_context = set_span_in_context(self._run_span)
+        self._step: tuple[Planned, Any] | None = None
+        self._context = self._run_context
+        self._tools: list[Planned] = []
 
-        def emit() -> None:
-            for part in next(batches, ()):
-                _emit(part, tracer, instruments)
+    def call(self, messages: T) -> T:
+        """The model is asked: the step before ends, this one begins, with its call."""
+        self.end_step()
+        part = next(self._parts)
+        span = self._tracer.start_span(part.step.name, self._run_context, part.step.kind)
+        self._step, self._context, self._tools = (part.step, span), set_span_in_context(span), part.tools
+        for each in part.calls:
+            self._emit(each)
+        return messages
 
-        return emit
+    def tool(self, *arguments: T) -> tuple[T, ...]:
+        """The step's tools run."""
+        tools, self._tools = self._tools, []
+        for each in tools:
+            self._emit(each)
+        return arguments
 
+    def end_step(self) -> None:
+        """The step is over, and what is left of it."""
+        self.tool()
+        if self._step is not None:
+            self._end(*self._step, self._context)
+            self._step = None
 
-def _emit(part: Part, tracer: Any, instruments: dict[str, Any]) -> None:
-    contexts: list[Context] = []
-    open_spans = []
-    for name, kind, parent, attributes in part.spans:
-        span = tracer.start_span(name, contexts[parent] if parent is not None else None, kind)
-        contexts.append(set_span_in_context(span))
-        span.set_attributes(attributes)
-        open_spans.append(span)
-    for (kind_name, name, _, _, value, attributes, _), position in part.measurements:
-        context = contexts[position] if position is not None else None
-        instrument = instruments[name]
-        (instrument.add if kind_name == "counter" else instrument.record)(value, attributes, context)
-    for span in reversed(open_spans):
+    def end(self) -> None:
+        """The run is over."""
+        self.end_step()
+        self._end(self._run, self._run_span, self._run_context)
+
+    def _emit(self, planned: Planned) -> None:
+        span = self._tracer.start_span(planned.name, self._context, planned.kind)
+        self._end(planned, span, set_span_in_context(span))
+
+    def _end(self, planned: Planned, span: Any, context: Context) -> None:
+        span.set_attributes(planned.attributes)
+        for measurement in planned.measurements:
+            self._record(measurement, context)
         span.end()
+
+    def _record(self, measurement: Measurement, context: Context) -> None:
+        kind, name, _, _, value, attributes, _ = measurement
+        instrument = self._instruments[name]
+        (instrument.add if kind == "counter" else instrument.record)(value, attributes, context)
+
+
+class LibraryReplay(Replay):
+    """The same with the spans and the metrics of calls and tools made by opentelemetry-util-genai, as ours are."""
+
+    def __init__(self, emission: Emission, tracer_provider: TracerProvider, meter_provider: MeterProvider) -> None:
+        super().__init__(emission, tracer_provider, meter_provider)
+        self._handler = TelemetryHandler(tracer_provider=tracer_provider, meter_provider=meter_provider)
+
+    def _emit(self, planned: Planned) -> None:
+        token = attach(self._context)
+        invocation = self._begin(planned.attributes)
+        invocation.suspend()
+        detach(token)
+        invocation.attributes.update(planned.attributes)
+        for measurement in planned.measurements:
+            if measurement[1].startswith("smolagents."):
+                self._record(measurement, invocation.context)
+        invocation.stop()
+
+    def _begin(self, attributes: dict[str, Any]) -> InferenceInvocation | ToolInvocation:
+        if "gen_ai.tool.name" in attributes:
+            return self._handler.tool(attributes["gen_ai.tool.name"], tool_type="function")
+        model = attributes.get("gen_ai.request.model")
+        call = self._handler.inference(attributes["gen_ai.provider.name"], request_model=model)
+        call.input_tokens = attributes.get("gen_ai.usage.input_tokens")
+        call.output_tokens = attributes.get("gen_ai.usage.output_tokens")
+        return call
 
 
 def _instrument(meter: metrics.Meter, head: Measurement) -> Any:
@@ -157,15 +219,3 @@ def _instrument(meter: metrics.Meter, head: Measurement) -> Any:
     if kind_name == "counter":
         return meter.create_counter(name, unit)
     return meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=list(buckets) or None)
-
-
-def _parent(span: ReadableSpan, by_id: dict[int, ReadableSpan]) -> ReadableSpan | None:
-    return by_id.get(span.parent.span_id) if span.parent else None
-
-
-def _step_id(span: ReadableSpan, by_id: dict[int, ReadableSpan], run_ids: set[int]) -> int:
-    """The span below the run that this one belongs to; the run's own id for the run."""
-    current, parent = span, _parent(span, by_id)
-    while parent is not None and parent.context and parent.context.span_id not in run_ids:
-        current, parent = parent, _parent(parent, by_id)
-    return current.context.span_id if current.context else 0

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from opentelemetry.context import Context, attach, create_key, detach, get_value, set_value
+from opentelemetry.context import Context, attach, create_key, detach, get_current, get_value, set_value
 
 if TYPE_CHECKING:
     from otel_smol.telemetry import Owner, StepSpan
@@ -42,9 +42,9 @@ def current_scope(context: Context | None = None) -> Scope:
     return scope if isinstance(scope, Scope) else _NOWHERE
 
 
-def in_scope(context: Context | None, **changes: Any) -> Context:
-    """A context like the given one (default: the current one) with these parts of the scope changed."""
-    return set_value(_SCOPE, current_scope(context)._replace(**changes), context)
+def in_scope(scope: Scope, context: Context | None = None) -> Context:
+    """A context like the given one (default: the current one) with this scope."""
+    return set_value(_SCOPE, scope, context)
 
 
 class attached:
@@ -66,7 +66,10 @@ class attached:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if self._token is not None and get_value(_SCOPE) is get_value(_SCOPE, self._context):
+        if self._token is None:
+            return
+        now = get_current()
+        if now is self._context or get_value(_SCOPE, now) is get_value(_SCOPE, self._context):
             detach(self._token)
 
 

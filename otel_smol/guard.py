@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
+from functools import cache
 from types import TracebackType
 
 logger = logging.getLogger("otel_smol")
@@ -44,8 +45,9 @@ class Guard:
         return True
 
 
+@cache
 def guarded(what: str) -> Guard:
-    """`with guarded("reading the prompt"): …`"""
+    """`with guarded("reading the prompt"): …`. A guard holds nothing of the block, so one serves all."""
     return Guard(what)
 
 

@@ -11,7 +11,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from opentelemetry.context import Context, get_current, set_value
@@ -42,9 +42,9 @@ from opentelemetry.util.genai.utils import fq_exception_type, get_content_captur
 from otel_smol import semconv as sc
 from otel_smol.config import Config
 from otel_smol.content import text
-from otel_smol.context import current_conversation, in_scope
+from otel_smol.context import Scope, current_conversation, in_scope
 from otel_smol.guard import guarded
-from otel_smol.history import by_source, by_tool, top
+from otel_smol.history import top
 from otel_smol.ledger import Call, RunLedger, Step
 from otel_smol.metrics import AGENTS, MODELS, Cap, LiveRun, Metrics
 from otel_smol.provider import ModelFacts
@@ -95,6 +95,10 @@ class Telemetry:
             instrumentation_scope_name=SCOPE,
             instrumentation_scope_version=__version__,
         )
+        self.captures_content = False
+        """Whether the user has switched content on."""
+        with guarded("reading whether to capture content"):
+            self.captures_content = self.handler.should_capture_content()
         on_spans = (ContentCapturingMode.SPAN_ONLY, ContentCapturingMode.SPAN_AND_EVENT)
         self.content_on_spans = self.captures_content and get_content_capturing_mode() in on_spans
         """Whether it may stand on spans. Not so where events alone, or a completion hook, are to have it."""
@@ -104,13 +108,6 @@ class Telemetry:
         self.metrics = Metrics(
             get_meter(SCOPE, __version__, meter_provider=meter_provider), self.agent_cap, self.model_cap
         )
-
-    @property
-    def captures_content(self) -> bool:
-        """Whether the user has switched content on."""
-        with guarded("reading whether to capture content"):
-            return self.handler.should_capture_content()
-        return False
 
     def error(self, exception: BaseException) -> Error:
         """What a span says of an exception: its class, and its text only with content on spans."""
@@ -148,7 +145,7 @@ class Owner:
 
     def step_context(self) -> Context:
         """What a step's span is a child of."""
-        return in_scope(None, run=self, step=None, tool=None, inner_usages=None)
+        return in_scope(Scope(self))
 
     def leave_streams(self, step: StepSpan | None = None) -> None:
         """End the calls of a step, or all, whose streams nobody will read on: with what they have reported so far."""
@@ -183,7 +180,7 @@ class RunSpan(Owner):
         )
         self._invocation.suspend()
         self.span = self._invocation.span
-        self.context = in_scope(self._invocation.context, run=self, step=None, tool=None, inner_usages=None)
+        self.context = in_scope(Scope(self), self._invocation.context)
         if previous is not None:
             self.span.add_link(previous)
         self._live: LiveRun | None = None
@@ -295,7 +292,7 @@ class StepSpan:
         self.span = telemetry.tracer.start_span(
             f"{name} {run.agent.name}", base, SpanKind.INTERNAL, attributes=attributes
         )
-        self.context = in_scope(set_span_in_context(self.span, base), step=self, tool=None, inner_usages=None)
+        self.context = in_scope(Scope(run, self), set_span_in_context(self.span, base))
         self._started = time.perf_counter()
         run.open_steps.append(self)
         with guarded("recording the start of a step"):
@@ -358,6 +355,9 @@ class StepSpan:
         return attributes
 
 
+_MADE_ANEW = [(each.name, each.default_factory) for each in fields(InferenceData) if callable(each.default_factory)]
+
+
 class Below(InferenceData):
     """What client instrumentations have seen of the requests of one call: they hand it over and make no span.
 
@@ -366,8 +366,14 @@ class Below(InferenceData):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        for name, make in _MADE_ANEW:  # all other fields are what the class says: forty assignments less for each call
+            setattr(self, name, make())
         self._usages: dict[str | None, Usage] = {}
+
+    @property
+    def saw_something(self) -> bool:
+        """Whether any request was handed over."""
+        return bool(self._usages)
 
     def merge(self, other: Any, *, overwrite: bool = True) -> None:
         """Take in one request."""
@@ -393,12 +399,12 @@ class CallSpan:
         telemetry: Telemetry,
         model: ModelFacts,
         owner: object,
-        run: Owner | None,
-        step: StepSpan | None,
-        call_type: str,
+        scope: Scope,
         *,
         suppress_all: bool,
     ) -> None:
+        run, step = scope.run, scope.step if scope.tool is None else None
+        call_type = step.facts.type if step is not None else "other"
         self.telemetry, self.model, self.owner, self.run, self.step = telemetry, model, owner, run, step
         self.ledger = run.ledger if run is not None else RunLedger(max_steps=1)
         self.facts: Call = self.ledger.begin_call(call_type, step.facts if step is not None else None)
@@ -421,7 +427,7 @@ class CallSpan:
         self.context = set_value(
             CLIENT_INFERENCE_CONTEXT_KEY,
             self._below,
-            in_scope(self._invocation.context, inner_usages=self.inner_usages),
+            in_scope(Scope(scope.run, scope.step, scope.tool, self.inner_usages), self._invocation.context),
         )
         with guarded("naming a model on metrics"):
             metric = self._invocation.metric_attributes
@@ -460,10 +466,11 @@ class CallSpan:
         if self.run is not None and self in self.run.open_streams:
             self.run.open_streams.remove(self)
         invocation = self._invocation
+        below = self._below
         with guarded("taking in what a client instrumentation has seen"):
-            seen = self._below.usage()
-            if seen.known and not usage.known:
-                usage = seen
+            if below.saw_something and not usage.known:
+                seen = below.usage()
+                usage = seen if seen.known else usage
         with guarded("booking a model call"):
             self.ledger.end_call(self.facts, usage, answered)
             self._book_totals(usage)
@@ -479,7 +486,8 @@ class CallSpan:
                 invocation.conversation_compacted = True
             self.span.set_attributes(self._attributes())  # before the library's: a small limit drops the oldest
         with guarded("adding what a client instrumentation has seen"):
-            invocation.enrich_from_context(self._below)
+            if below.saw_something:
+                invocation.enrich_from_context(below)
             if invocation.response_model_name:
                 invocation.metric_attributes[sc.RESPONSE_MODEL] = self.telemetry.response_model_cap(
                     invocation.response_model_name
@@ -526,14 +534,15 @@ class CallSpan:
 class ToolSpan:
     """`execute_tool {tool}`: a tool or managed agent that runs within a run."""
 
-    def __init__(self, run: Owner, step: StepSpan | None, tool: object, name: str, *, managed: bool) -> None:
+    def __init__(self, scope: Scope, run: Owner, tool: object, name: str, *, managed: bool) -> None:
+        step = scope.step if scope.tool is None else None
         self.run, self.step, self.name = run, step, name
         self.finished = False
         self._invocation: ToolInvocation = run.telemetry.handler.tool(
             name, tool_type="function", agent_name=run.agent.name
         )
         self._invocation.suspend()
-        self.context = in_scope(self._invocation.context, tool=tool)
+        self.context = in_scope(Scope(scope.run, scope.step, tool, scope.inner_usages), self._invocation.context)
         self._invocation.metric_attributes[sc.AGENT_NAME] = run.metric_name
         self._invocation.attributes[sc.RUN_ID] = run.id
         if managed:
@@ -571,7 +580,7 @@ def history_attributes(call: Call) -> dict[str, AttributeValue]:
     if sizes is None or call.tokens is None:
         return {}
     attributes: dict[str, AttributeValue] = {}
-    tools = top(by_tool(call.cells))
+    tools = top(call.by_tool)
     if tools:
         attributes[sc.HISTORY_TOOL_NAMES] = [name for name, _ in tools]
         attributes[sc.HISTORY_TOOL_TOKENS] = [n for _, n in tools]
@@ -579,13 +588,11 @@ def history_attributes(call: Call) -> dict[str, AttributeValue]:
         attributes[sc.HISTORY_PREFIX_SHARE] = sizes.prefix_share
     if call.context_share is not None:
         attributes[sc.CONTEXT_WINDOW_SHARE] = call.context_share
-    tokens = by_source(call.cells)
-    for source in sc.SOURCES:
-        if sizes.characters.get(source):
-            attributes[sc.HISTORY_SOURCE_CHARACTERS[source]] = sizes.characters[source]
-    for source in sc.SOURCES:  # behind the characters: a small limit drops the oldest
-        if tokens.get(source):
-            attributes[sc.HISTORY_SOURCE_TOKENS[source]] = tokens[source]
+    for source, characters in sizes.characters.items():
+        attributes[sc.HISTORY_SOURCE_CHARACTERS[source]] = characters
+    for source, tokens in call.by_source.items():  # behind the characters: a small limit drops the oldest
+        if tokens:
+            attributes[sc.HISTORY_SOURCE_TOKENS[source]] = tokens
     if call.compacted_tokens:
         attributes[sc.HISTORY_COMPACTED_TOKENS] = call.compacted_tokens
     attributes |= {

@@ -219,8 +219,12 @@ def _count(obj: object, *names: str) -> int | None:
 
     Only a plain int of 0 or more is a report: mocks, floats, strings and booleans are not.
     """
-    values = (_read(obj, name) for name in names)
-    return max((value for value in values if type(value) is int and value >= 0), default=None)
+    largest: int | None = None
+    for name in names:
+        value = _read(obj, name)
+        if type(value) is int and value >= (largest or 0):
+            largest = value
+    return largest
 
 
 def _first(one: _T | None, other: _T | None) -> _T | None:

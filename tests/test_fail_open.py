@@ -311,7 +311,6 @@ ENDING = {
     "telemetry.CallSpan.finish",
     "telemetry.RunSpan.finish",
     "telemetry.StepSpan.finish",
-    "telemetry.Telemetry.captures_content",
     "telemetry.Telemetry.error",
     "telemetry.ToolSpan.finish",
     "GenAIInvocation.stop",

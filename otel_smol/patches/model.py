@@ -41,7 +41,7 @@ class Models:
     def __init__(self, patches: Patches, wraps: Wraps) -> None:
         self._patches, self._wraps = patches, wraps
         self._plain, self._streamed = generate(patches), generate_stream(patches)
-        self._facts: WeakIdMap[tuple[Any, ModelFacts]] = WeakIdMap()
+        self._facts: WeakIdMap[tuple[Any, ModelFacts, bool]] = WeakIdMap()
         self._held: dict[int, int] = {}
         self._lock = threading.Lock()
 
@@ -69,15 +69,16 @@ class Models:
             self.observe_class(type(model))
         return wrapped(*args, **kwargs)
 
-    def facts(self, model: Any) -> ModelFacts:
-        """What spans say of a model; read again when its id has changed."""
+    def facts(self, model: Any) -> tuple[ModelFacts, bool]:
+        """What spans say of a model, and whether all below it is to be silent; read again when its id has changed."""
         model_id = getattr(model, "model_id", None)
         known = self._facts.get(model)
         if known is None or known[0] != model_id:
-            known = model_id, describe_model(model)
+            facts = describe_model(model)
+            known = model_id, facts, facts.provider == "aws.bedrock" or _needs_silence(model)
             with suppress(TypeError):  # no weak references to it: read again at the next call
                 self._facts.set(model, known)
-        return known[1]
+        return known[1:]
 
     def _cover(self, model: Any) -> None:
         own = getattr(model, "__dict__", None)
@@ -244,7 +245,7 @@ class NestedStreamWatch:
 
     def __init__(self, around: list[Usage]) -> None:
         self._around, self._usage, self._inner, self._ended = around, StreamUsage(), list[Usage](), False
-        self.context = in_scope(None, inner_usages=self._inner)
+        self.context = in_scope(current_scope()._replace(inner_usages=self._inner))
 
     def item(self, item: Any) -> None:
         self._usage.add(getattr(item, "token_usage", None))
@@ -265,15 +266,12 @@ def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict
     """Start the span of a call and size up its prompt."""
     patches.look_around()
     scope = current_scope()
-    step = scope.step if scope.tool is None else None
-    call_type = step.facts.type if step is not None else "other"
     facts, silence = ModelFacts(), False
     with guarded("reading a model"):
-        facts = patches.models.facts(model)
-        silence = facts.provider == "aws.bedrock" or _needs_silence(model)
-    call = CallSpan(patches.telemetry, facts, model, scope.run, step, call_type, suppress_all=silence)
+        facts, silence = patches.models.facts(model)
+    call = CallSpan(patches.telemetry, facts, model, scope, suppress_all=silence)
     with guarded("reading a prompt"):
-        prompt = Prompt(argument(args, kwargs, 0, "messages") or (), call_type, step, patches.memory_steps)
+        prompt = Prompt(argument(args, kwargs, 0, "messages") or (), call.facts.type, call.step, patches.memory_steps)
         tools = argument(args, kwargs, 3, "tools_to_call_from")
         call.ledger.measure(
             call.facts, prompt.bodies, prompt.describe, schema_characters(scope.run, tools, patches.tool_schema)
@@ -332,7 +330,7 @@ def _generate_nested(around: list[Usage], wrapped: Callable[..., Any], args: Any
     inner: list[Usage] = []
     usage = UNKNOWN
     try:
-        with attached(in_scope(None, inner_usages=inner)):
+        with attached(in_scope(current_scope()._replace(inner_usages=inner))):
             result = wrapped(*args, **kwargs)
         with guarded("reading an inner model's usage"):
             usage = from_message(result)

@@ -52,12 +52,11 @@ def call_tool(patches: Patches, *, managed: bool) -> Wrapper:
 def _begin(
     patches: Patches, run: Owner, scope: Scope, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any], managed: bool
 ) -> ToolSpan:
-    step = scope.step if scope.tool is None else None
     name = _name(run, tool)
-    span = ToolSpan(run, step, tool, name, managed=managed)
-    if step is not None:
+    span = ToolSpan(scope, run, tool, name, managed=managed)
+    if span.step is not None:
         with guarded("matching a tool call"):
-            span.invocation.tool_call_id = _call_id(step, name, args, kwargs)
+            span.invocation.tool_call_id = _call_id(span.step, name, args, kwargs)
     if patches.telemetry.captures_content:
         with guarded("capturing a tool's arguments"):
             if patches.telemetry.content_on_spans:

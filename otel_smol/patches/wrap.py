@@ -24,7 +24,10 @@ _MOST_LAYERS = 20
 
 def definer(cls: type, name: str) -> type | None:
     """The class in the MRO that defines an attribute, or None."""
-    return next((base for base in cls.__mro__ if name in vars(base)), None)
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base
+    return None
 
 
 class Wraps:
@@ -63,7 +66,7 @@ class Wraps:
         A mock's `__call__` is that of every mock in the process.
         """
         owner = definer(cls, name)
-        if owner is None or _is_on(vars(owner)[name], wrapper) or _of_the_standard_library(owner):
+        if owner is None or _is_on(owner.__dict__[name], wrapper) or _of_the_standard_library(owner):
             return
         self.wrap(owner, name, wrapper)
 
