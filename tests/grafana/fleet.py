@@ -35,6 +35,7 @@ class Call:
     input: int | None = None
     output: int | None = None
     answered: bool = False
+    seconds: float = 0.0
 
 
 @dataclass
@@ -59,10 +60,14 @@ class Teller(ScriptedModel):
         self.said = 0
 
     def generate(self, messages: list[Any], *args: Any, **kwargs: Any) -> Any:
-        time.sleep(APART)
+        began = time.perf_counter()
         call = self.calls[self.said]
         self.said += 1
-        message = super().generate(messages, *args, **kwargs)
+        try:
+            time.sleep(APART)
+            message = super().generate(messages, *args, **kwargs)
+        finally:
+            call.seconds = time.perf_counter() - began
         call.answered = True
         if message.token_usage is not None:
             call.input, call.output = message.token_usage.input_tokens, message.token_usage.output_tokens

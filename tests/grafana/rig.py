@@ -19,6 +19,8 @@ from tests.stack.programs import ROOT, Collector, Process, free_ports, get_json,
 from tests.stack.sink import Sink
 from tests.stack.test_prometheus import flags_of_the_stack, with_targets
 
+PATIENCE = 180
+"""Seconds to wait for what has to come: a busy machine takes its time, and nobody waits longer than it takes."""
 BILLED = "sum(smolagents_history_input_tokens_total)"
 
 
@@ -73,7 +75,7 @@ def start_prometheus(folder: Path, ends: ExitStack, own_metrics: int) -> Prometh
     )
     ends.callback(process.kill)
     process.start()
-    process.wait_until_ready(f"http://127.0.0.1:{port}/-/ready")
+    process.wait_until_ready(f"http://127.0.0.1:{port}/-/ready", PATIENCE)
     return Prometheus(f"http://127.0.0.1:{port}")
 
 
@@ -99,7 +101,13 @@ def run_script(otlp: str, scenarios: str, variables: Mapping[str, str]) -> list[
     settings = {"OTEL_SERVICE_NAME": "agents", "OTEL_LOGS_EXPORTER": "none", **variables}
     command = [str(TOOL), sys.executable, "-m", "tests.grafana.fleet", *scenarios.split()]
     done = subprocess.run(
-        command, env=environment(otlp, **settings), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        command,
+        env=environment(otlp, **settings),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return list(fleet.read(done.stdout.splitlines()[-1]))
@@ -111,11 +119,13 @@ def run_fleet(stack: Stack, scripts: Sequence[tuple[str, Mapping[str, str]]]) ->
         told = list(pool.map(lambda script: run_script(stack.collector.otlp, *script), scripts))
     stack.runs += [run for runs in told for run in runs]
     expected = stack.billed()
-    wait_for(lambda: stack.prometheus.value(BILLED) == expected, f"{expected} tokens in Prometheus")
+    wait_for(lambda: stack.prometheus.value(BILLED) == expected, f"{expected} tokens in Prometheus", PATIENCE)
     ended = "sum(smolagents_run_steps_count)"
-    wait_for(lambda: stack.prometheus.value(ended) == len(stack.runs), f"{len(stack.runs)} runs in Prometheus")
-    wait_for(lambda: run_spans(stack.traces) == len(stack.runs), "the span of every run")
-    wait_for(lambda: all_is_scraped(stack), "the collector's own last word")
+    wait_for(
+        lambda: stack.prometheus.value(ended) == len(stack.runs), f"{len(stack.runs)} runs in Prometheus", PATIENCE
+    )
+    wait_for(lambda: run_spans(stack.traces) == len(stack.runs), "the span of every run", PATIENCE)
+    wait_for(lambda: all_is_scraped(stack), "the collector's own last word", PATIENCE)
 
 
 def all_is_scraped(stack: Stack) -> bool:

@@ -23,7 +23,7 @@ import pytest
 from grafana import alerts
 from grafana.build import names
 from tests import programs
-from tests.grafana.rig import Prometheus
+from tests.grafana.rig import PATIENCE, Prometheus
 from tests.stack.programs import PARTS, ROOT, Collector, Process, free_ports, require, wait_for
 from tests.stack.test_prometheus import flags_of_the_stack, with_targets
 
@@ -47,8 +47,6 @@ print(script.truth.input_tokens)
 """
 """Every step adds about 500 tokens, and all of them are sent again."""
 BUDGET = WINDOW = 20_000
-PATIENCE = 180
-"""Seconds: a busy machine takes its time, and nobody waits longer than it takes."""
 
 Alert = dict[str, Any]
 
@@ -104,7 +102,9 @@ def start_alertmanager(folder: Path, ends: ExitStack, webhook: Webhook) -> int:
     config.write_text(text)
     (port,) = free_ports(1)
     own = [f"--config.file={config}", f"--storage.path={folder / 'alertmanager'}", "--cluster.listen-address="]
-    process = Process([require("alertmanager"), *own, f"--web.listen-address=127.0.0.1:{port}"], folder / "alertmanager.log")
+    process = Process(
+        [require("alertmanager"), *own, f"--web.listen-address=127.0.0.1:{port}"], folder / "alertmanager.log"
+    )
     start(process, ends, f"http://127.0.0.1:{port}/-/ready")
     return port
 
@@ -132,7 +132,7 @@ def start_prometheus(folder: Path, ends: ExitStack, own_metrics: int, alertmanag
 def start(process: Process, ends: ExitStack, ready: str) -> None:
     ends.callback(process.kill)
     process.start()
-    process.wait_until_ready(ready)
+    process.wait_until_ready(ready, PATIENCE)
 
 
 def start_world(folder: Path, ends: ExitStack, *parts: Path) -> World:
@@ -225,7 +225,11 @@ def test_the_alert_arrives_while_the_run_goes_on_and_names_the_agent(world: Worl
     used = {word for each in alerts.ALERTS for word in re.findall(r"\w+", each.expr)} & names.series()
     assert len(used) > 10
     there = f'count by (__name__) ({{__name__=~"{"|".join(used)}"}})'
-    wait_for(lambda: {each["metric"]["__name__"] for each in world.prometheus.instant(there)} == used, "all metrics", PATIENCE)
+    wait_for(
+        lambda: {each["metric"]["__name__"] for each in world.prometheus.instant(there)} == used,
+        "all metrics",
+        PATIENCE,
+    )
 
 
 def test_a_single_short_script_over_its_budget(world: World, tmp_path: Path) -> None:

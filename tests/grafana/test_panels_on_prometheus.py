@@ -22,7 +22,7 @@ import pytest
 from otel_smol import semconv as sc
 from tests.grafana import answers
 from tests.grafana.answers import Json, Table, View
-from tests.grafana.rig import Prometheus, Stack, run_fleet, stack, start_prometheus
+from tests.grafana.rig import PATIENCE, Prometheus, Stack, run_fleet, stack, start_prometheus
 from tests.grafana.truth import Truth, mean
 from tests.programs import run
 from tests.stack.exposition import samples, total
@@ -265,16 +265,23 @@ def test_models(real: Stack, truth: Truth, view: View) -> None:
         assert rows[name]["calls"] == len(only.calls)
         assert rows[name]["input tokens"] == only.input
         assert rows[name]["output tokens"] == only.output
-        seconds = [span.duration / 1e9 for span in only.spans if span.get(sc.CALL_TYPE) is not None]
-        assert rows[name]["mean duration"] == pytest.approx(mean(seconds), rel=0.2, abs=0.002)
-        assert 0 < rows[name]["slow: one in twenty"] <= 2 * max(seconds) + 0.01
+        # The model's own seconds lie within what is measured, and that within the span; clocks differ a little
+        spans = [span.duration / 1e9 for span in only.spans if span.get(sc.CALL_TYPE) is not None]
+        own = [call.seconds for call in only.calls]
+        assert mean(own) - 0.001 <= rows[name]["mean duration"] <= mean(spans) + 0.001
+        assert 0 < rows[name]["slow: one in twenty"] <= 2 * max(spans) + 0.01
     (only_one,) = drawn(real, "overview", 18, View(view.seconds, view.end, {"model": "big-model"}))
     assert only_one.columns["model"] == ["big-model"]
 
 
+def in_seconds(real: Stack) -> View:
+    """All the time since the stack was started, second by second: what is there only for a moment is seen."""
+    return View(math.ceil(time.time() - real.began) + 1, time.time(), interval=1)
+
+
 def test_runs_that_went_on(real: Stack, truth: Truth) -> None:
     """Gauges of the one run that lasted longer than an export interval: never more than it came to in the end."""
-    fine = View(300, time.time(), interval=1)
+    fine = in_seconds(real)
     (run,) = truth.of("slow").run_inputs()
     found = {}
     for table in drawn(real, "overview", 14, fine):
@@ -342,7 +349,7 @@ def test_a_process_that_lives_for_long(alone: Prometheus) -> None:
             point.start_time_unix_nano = now - 2 * minute + 1_000_000
         assert send(alone.otlp, metrics([metric], resource("service", "always the same"))) == 200
     latest = 'smolagents_history_input_tokens_total{gen_ai_agent_name="veteran"}'
-    wait_for(lambda: alone.value(latest) == 700, "the last sample")
+    wait_for(lambda: alone.value(latest) == 700, "the last sample", PATIENCE)
     panel = answers.panel(answers.load("overview"), 2)
     portable = answers.panel(answers.load("overview", ROOT / "grafana" / "dashboards-portable"), 2)
     # 13 minutes of 1000 before the restart, and 700 since
@@ -388,7 +395,7 @@ def test_what_went_through_the_collector(real: Stack, view: View) -> None:
 
 
 def test_the_collector_s_state(real: Stack) -> None:
-    fine = View(300, time.time(), interval=1)
+    fine = in_seconds(real)
     queues = {name for table in drawn(real, "ops", 7, fine) for name in table.columns} - {"Time"}
     assert queues == {"otlp_http/traces", "otlp_http/metrics"}
     (memory,) = drawn(real, "ops", 8, fine)
@@ -407,7 +414,9 @@ def test_a_backend_that_is_away(tmp_path: Path) -> None:
         assert taken
         view = View(15 * MINUTES)
         panel = answers.panel(answers.load("ops"), 3)
-        wait_for(lambda: the_number(prometheus, panel, view.at(time.time())) == refused, f"{refused} refused spans")
+        wait_for(
+            lambda: the_number(prometheus, panel, view.at(time.time())) == refused, f"{refused} refused spans", PATIENCE
+        )
         view = view.at(time.time())
         assert the_number(prometheus, answers.panel(answers.load("ops"), 4), view) == 0
         assert the_number(prometheus, answers.panel(answers.load("ops"), 5), view) == taken / 1000
@@ -430,7 +439,7 @@ def test_a_backend_that_says_no(tmp_path: Path) -> None:
         assert send(collector.otlp, traces(spans)) == 200
         panel = answers.panel(answers.load("ops"), 4)
         view = View(15 * MINUTES)
-        wait_for(lambda: the_number(prometheus, panel, view.at(time.time())) == len(spans), "the lost spans")
+        wait_for(lambda: the_number(prometheus, panel, view.at(time.time())) == len(spans), "the lost spans", PATIENCE)
         assert the_number(prometheus, answers.panel(answers.load("ops"), 3), view.at(time.time())) == 0
 
 
@@ -439,7 +448,7 @@ def watched(collector: Collector, folder: Path, ends: ExitStack) -> Prometheus:
     prometheus = start_prometheus(folder, ends, int(urllib.parse.urlsplit(collector.own_metrics_url).port or 0))
     ends.callback(collector.process.stop)
     collector.start()
-    wait_for(lambda: bool(prometheus.instant("otelcol_process_uptime")), "the collector's own metrics")
+    wait_for(lambda: bool(prometheus.instant("otelcol_process_uptime")), "the collector's own metrics", PATIENCE)
     return prometheus
 
 
@@ -461,11 +470,18 @@ def test_spans_that_never_left_the_process(tmp_path: Path) -> None:
         assert answers.ask_prometheus(empty.prometheus, panel, View(900, time.time())) == []
         done = run(tmp_path, MANY_SPANS, empty.collector.otlp, **{**OFTEN, **tight})
         assert done.returncode == 0, done.stderr
-        wait_for(lambda: bool(answers.ask_prometheus(empty.prometheus, panel, View(900, time.time()))), "SDK metrics")
-        time.sleep(3)  # the last export, and the collector's batch
-        dropped = the_number(empty.prometheus, panel, View(900, time.time()))
-        assert dropped == pytest.approx(3000 - len(empty.traces.spans()), abs=10)
-        assert dropped > 1000
+        wait_for(
+            lambda: bool(answers.ask_prometheus(empty.prometheus, panel, View(900, time.time()))),
+            "SDK metrics",
+            PATIENCE,
+        )
+
+        def dropped() -> float:
+            return the_number(empty.prometheus, panel, View(900, time.time()))
+
+        # until the last export has come, and the collector's last batch
+        wait_for(lambda: abs(3000 - len(empty.traces.spans()) - dropped()) <= 10, "the other spans", PATIENCE)
+        assert dropped() > 1000
 
 
 def test_series(real: Stack, view: View) -> None:
@@ -484,7 +500,7 @@ def test_series(real: Stack, view: View) -> None:
 
 
 def test_series_and_processes_over_time(real: Stack) -> None:
-    fine = View(300, time.time(), interval=1)
+    fine = in_seconds(real)
     found = {}
     for table in drawn(real, "ops", 12, fine):
         ((name, values),) = ((name, values) for name, values in table.columns.items() if name != "Time")
@@ -522,7 +538,7 @@ def test_a_service_with_a_namespace_is_found_by_its_name(alone: Prometheus) -> N
     variables = {each["name"]: each for each in answers.load("overview")["templating"]["list"]}
     selector = variables["agent"]["query"]["query"].removeprefix("label_values(").rpartition(", ")[0]
     chosen = View(900, time.time(), {"service": "shop"}).fill(selector)
-    wait_for(lambda: bool(alone.instant(chosen)), "the namespaced service")
+    wait_for(lambda: bool(alone.instant(chosen)), "the namespaced service", PATIENCE)
     (found,) = alone.instant(chosen)
     assert found["metric"]["job"] == "acme/shop"
     offered = re.search(variables["service"]["regex"].strip("/"), found["metric"]["job"])
