@@ -215,6 +215,8 @@ class RunSpan(Owner):
         with guarded("describing a run"):
             if state == "max_steps":
                 invocation.finish_reasons = ["max_steps"]
+            for message in invocation.output_messages:
+                message.finish_reason = "max_steps" if state == "max_steps" else "stop"
             if self.telemetry.content_on_spans:
                 invocation.agent_description = text(self.agent.description)
             invocation.attributes.update(self._attributes(state))
@@ -492,6 +494,8 @@ class CallSpan:
                 invocation.metric_attributes[sc.RESPONSE_MODEL] = self.telemetry.response_model_cap(
                     invocation.response_model_name
                 )
+        with guarded("noting why an answer ended"):
+            _say_why_it_ended(invocation)
         with guarded("recording a model call's metrics"):
             if self.run is not None:
                 self.telemetry.metrics.call_ended(
@@ -603,6 +607,17 @@ def history_attributes(call: Call) -> dict[str, AttributeValue]:
         sc.HISTORY_TOKENS: call.tokens,
     }
     return attributes
+
+
+def _say_why_it_ended(invocation: InferenceInvocation) -> None:
+    """The library has deprecated the reason within a message and writes null, but the schema's readers want one (Phoenix
+    shows no answer without).
+    """
+    if not invocation.output_messages:
+        return
+    invocation.finish_reasons = invocation.finish_reasons or []  # else the attribute would be taken from the messages
+    for message in invocation.output_messages:
+        message.finish_reason = next(iter(invocation.finish_reasons), "unknown")
 
 
 def _fit_attributes(ledger: RunLedger) -> dict[str, AttributeValue]:

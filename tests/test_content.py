@@ -255,6 +255,27 @@ def test_where_on_spans_content_stands(cls: type, observed_content: Observed) ->
         assert found(CONTENT, text) >= places
 
 
+@each_class
+@each_form
+def test_each_answer_says_why_it_ended(cls: type, consumed: str, observed_content: Observed) -> None:
+    """The schema's readers want a reason in each message: the library alone writes null, and Phoenix shows no answer.
+    What the provider has not told is `unknown` there, and no attribute."""
+    leaky_run(Cell(cls, consumed))
+    for spans, reasons in ((observed_content.chats, {"unknown"}), (observed_content.runs, {"stop"})):
+        answers = [attributes(span)[sc.OUTPUT_MESSAGES] for span in spans if sc.OUTPUT_MESSAGES in attributes(span)]
+        assert {message["finish_reason"] for each in answers for message in json.loads(str(each))} == reasons
+    assert not any(sc.FINISH_REASONS in attributes(span) for span in observed_content.chats)
+
+
+def test_an_answer_at_max_steps_says_so(observed_content: Observed) -> None:
+    """The run's answer has the reason that the run has."""
+    script = Script(*step_replies(CodeAgent, 3))
+    agent(CodeAgent, script, max_steps=2).run("task")
+    [run] = observed_content.runs
+    [message] = json.loads(str(attributes(run)[sc.OUTPUT_MESSAGES]))
+    assert (message["finish_reason"], attributes(run)[sc.FINISH_REASONS]) == ("max_steps", ("max_steps",))
+
+
 @pytest.mark.parametrize("value", ["true", "yes", "SPANS"])
 def test_a_mode_that_there_is_none_of(value: str, capturing: Callable[..., Observed], warned: Warnings) -> None:
     """P56: a wrong value is warned of, by the library whose variable it is, and means no content."""

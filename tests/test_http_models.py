@@ -8,6 +8,7 @@ import contextlib
 import gc
 import inspect
 import io
+import json
 import queue
 import re
 import sys
@@ -283,6 +284,15 @@ def test_facts(name: str, consumed: str, cls: type, observed: Observed) -> None:
     assert duration.count == 1
     assert (point[sc.PROVIDER_NAME], point[sc.REQUEST_MODEL]) == (provider, requested)
     assert (point[sc.SERVER_ADDRESS], point[sc.SERVER_PORT]) == (values[sc.SERVER_ADDRESS], values[sc.SERVER_PORT])
+
+
+def test_an_answer_says_why_it_ended(observed_content: Observed) -> None:
+    """With content on, the message has the provider's own reason, too."""
+    with ModelServer([text("Hello.")]) as server:
+        MODELS["openai"](server)(HELLO)
+    values = only_chat(observed_content)
+    [message] = json.loads(str(values[sc.OUTPUT_MESSAGES]))
+    assert (message["finish_reason"], values[sc.FINISH_REASONS]) == ("stop", ("stop",))
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -96,6 +96,9 @@ def test_all_arrives_as_it_was_sent(phoenix: tuple[str, str], tmp_path: Path) ->
     assert len(billed_by_trace(list(sent.values()))) == TRACES
     calls = [span["attributes"] for span in stored.values() if span["span_kind"] == "LLM"]
     assert all("llm.input_messages.0.message.role" in call for call in calls), "prompts are shown as messages"
+    answered = [call for call in calls if "gen_ai.output.messages" in call]
+    assert len(answered) == len(calls) - 1  # one model failed
+    assert all("llm.output_messages.0.message.role" in call for call in answered), "answers are shown as messages"
 
 
 def test_grpc(phoenix: tuple[str, str], tmp_path: Path) -> None:
