@@ -161,7 +161,7 @@ def series() -> list[panels.AnyPanel]:
                 panels.series(f"count({OURS})", "A", "series"),
                 panels.series(f"count(count by (job, instance) ({processes}))", "B", "processes"),
             ],
-            overrides=[("processes", {"custom.axisPlacement": "right"})],
+            overrides=[("processes", {"custom.axisPlacement": "right", "decimals": 0})],
         ),
         panels.bars(
             say("Metrics with the most series", panels.COUNT),

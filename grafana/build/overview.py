@@ -42,6 +42,7 @@ OUTPUT: dict[str, Any] = {names.TOKEN_TYPE: "output"}
 
 THIS_STEP = "this step alone"
 SO_FAR = "all steps so far: what the run adds up to"
+SENT, CACHED = "sent before", "from the cache"
 EXPECTED = "what one expects: every step like the first"
 
 
@@ -106,9 +107,13 @@ def numbers(ask: Ask) -> list[panels.AnyPanel]:
         panels.number(
             say("Replay share", panels.SHARE),
             Place(20, 3, 4, 3),
-            [panels.instant(ask.ratio(sc.HISTORY_REPLAYED_TOKENS_METRIC, sc.HISTORY_INPUT_TOKENS_METRIC))],
+            [
+                panels.instant(ask.ratio(sc.HISTORY_REPLAYED_TOKENS_METRIC, sc.HISTORY_INPUT_TOKENS_METRIC), "A", SENT),
+                panels.instant(ask.ratio(sc.HISTORY_CACHED_TOKENS_METRIC, sc.HISTORY_INPUT_TOKENS_METRIC), "B", CACHED),
+            ],
             warn_above=0.5,
             decimals=0,
+            overrides=[(CACHED, {"color": {"mode": "fixed", "fixedColor": panels.GREEN}})],
         ),
         panels.number(
             say("Overpay", panels.TIMES),
@@ -216,7 +221,8 @@ def agents(ask: Ask) -> panels.AnyPanel:
             "replay share",
             ask.ratio(sc.HISTORY_REPLAYED_TOKENS_METRIC, sc.HISTORY_INPUT_TOKENS_METRIC, sc.AGENT_NAME),
         ),
-        "G": ("overpay", ask.mean(sc.RUN_OVERPAY_METRIC, sc.AGENT_NAME)),
+        "G": (CACHED, ask.ratio(sc.HISTORY_CACHED_TOKENS_METRIC, sc.HISTORY_INPUT_TOKENS_METRIC, sc.AGENT_NAME)),
+        "H": ("overpay", ask.mean(sc.RUN_OVERPAY_METRIC, sc.AGENT_NAME)),
     }
     renamed = {AGENT_NAME: "agent", **{f"Value #{ref}": name for ref, (name, _) in wanted.items()}}
     to_agent = f"/d/{board.OVERVIEW}?${{prometheus:queryparam}}&${{tempo:queryparam}}&${{service:queryparam}}"
@@ -225,6 +231,7 @@ def agents(ask: Ask) -> panels.AnyPanel:
         ("runs", {"unit": panels.COUNT}),
         ("steps per run", {"decimals": 1}),
         ("replay share", {"unit": panels.SHARE, "decimals": 0, "min": 0, "max": 1}),
+        (CACHED, {"unit": panels.SHARE, "decimals": 0, "min": 0, "max": 1}),
         ("overpay", {"unit": panels.TIMES, "decimals": 1}),
     ]
     targets = [panels.row(expression, ref) for ref, (_, expression) in wanted.items()]

@@ -86,15 +86,15 @@ def totals() -> panels.AnyPanel:
         sc.RUN_STATE: "state",
         sc.RUN_STEPS: "steps",
         sc.RUN_INPUT_TOKENS: "input tokens",
-        sc.RUN_TOTAL_INPUT_TOKENS: "with managed agents",
+        sc.RUN_TOTAL_INPUT_TOKENS: "with managed",
         sc.RUN_OUTPUT_TOKENS: "output tokens",
         sc.RUN_REPLAY_SHARE: "replay share",
         sc.RUN_OVERPAY: "overpay",
-        sc.RUN_CALLS_WITHOUT_USAGE: "calls without usage",
+        sc.RUN_CALLS_WITHOUT_USAGE: "no usage",
     }
     looks: list[panels.Override] = [
         ("steps", {"unit": panels.COUNT}),
-        ("calls without usage", {"unit": panels.COUNT}),
+        ("no usage", {"unit": panels.COUNT}),
         ("replay share", {"unit": panels.SHARE, "decimals": 0}),
         ("overpay", {"unit": panels.TIMES, "decimals": 1}),
     ]

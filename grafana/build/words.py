@@ -9,7 +9,7 @@ from pathlib import Path
 from grafana.build.panels import TOKENS, Text
 
 HERE = Path(__file__).parent
-PANEL = re.compile(r"- panel: (?P<id>\d+)\n- empty: (?P<empty>.+)\n\n(?P<description>.+)", re.DOTALL)
+PANEL = re.compile(r"- panel: (?P<id>\d+)\n- empty: (?P<empty>[^\n]+)\n\n(?P<description>.+)", re.DOTALL)
 
 
 def of(dashboard: str) -> Callable[..., Text]:

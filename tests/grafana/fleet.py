@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from smolagents import CodeAgent, LogLevel, ToolCallingAgent
@@ -35,6 +36,7 @@ class Call:
     input: int | None = None
     output: int | None = None
     answered: bool = False
+    cached: int | None = None
     seconds: float = 0.0
 
 
@@ -54,8 +56,11 @@ Line = tuple[str, int, Reply]
 class Teller(ScriptedModel):
     """Says its lines in order and writes down what each cost."""
 
-    def __init__(self, agent: str, lines: Sequence[Line], model_id: str, usage: bool = True) -> None:
+    def __init__(
+        self, agent: str, lines: Sequence[Line], model_id: str, usage: bool = True, caches: bool = False
+    ) -> None:
         super().__init__(Script(*(reply for _, _, reply in lines), usage=usage), model_id)
+        self.caches = caches
         self.calls = [Call(agent, kind, step) for kind, step, _ in lines]
         self.said = 0
 
@@ -71,6 +76,10 @@ class Teller(ScriptedModel):
         call.answered = True
         if message.token_usage is not None:
             call.input, call.output = message.token_usage.input_tokens, message.token_usage.output_tokens
+        if self.caches:  # all that the call before it sent, as a provider's own response says it
+            call.cached = self.calls[self.said - 2].input if self.said > 1 else 0
+            details = SimpleNamespace(cached_tokens=call.cached)
+            message.raw = SimpleNamespace(usage=SimpleNamespace(prompt_tokens_details=details))
         return message
 
     def made(self) -> list[Call]:
@@ -170,10 +179,10 @@ def silent() -> list[Run]:
 
 
 def caller() -> list[Run]:
-    """A ToolCallingAgent with two tools of different size."""
+    """A ToolCallingAgent with two tools of different size, and a provider that says what it cached."""
     tools = ["search", "read_page", "search", "read_page"]
     lines: list[Line] = [("action", k, [(tool, {"n": k})]) for k, tool in enumerate(tools, 1)]
-    model = Teller("caller", [*lines, ("action", 5, FINAL_CALL)], "big-model")
+    model = Teller("caller", [*lines, ("action", 5, FINAL_CALL)], "big-model", caches=True)
     truth = model.script.truth
     agent = ToolCallingAgent(
         tools=[make_tool(truth, size=200), make_tool(truth, name="read_page", size=3000)],

@@ -131,12 +131,18 @@ def words(board: Json) -> Iterator[str]:
         defaults = panel.get("fieldConfig", {}).get("defaults", {})
         if not panel.get("title"):
             yield f"panel {panel['id']}: no title"
-        if "**" not in panel.get("description", ""):
+        shows, _, advice = panel.get("description", "").partition("**")
+        if not advice:
             yield f"{panel.get('title')}: the description does not say what to do"
+        if not shows:
+            yield f"{panel.get('title')}: the description does not say what it is"
         if not defaults.get("unit"):
             yield f"{panel.get('title')}: no unit"
-        if not defaults.get("noValue"):
+        nothing = defaults.get("noValue")
+        if not nothing:
             yield f"{panel.get('title')}: says nothing when there is no value"
+        elif "\n" in nothing or len(nothing) > 15 * panel["gridPos"]["w"]:
+            yield f"{panel.get('title')}: says too much when there is no value"
 
 
 def questions(board: Json) -> Iterator[str]:

@@ -127,8 +127,11 @@ MISTAKES: dict[str, tuple[str, Callable[[Json], Any]]] = {
     "a query's data source": ("data_sources", lambda board: board["panels"][0]["targets"][0].pop("datasource")),
     "no title": ("words", panel(0, title="")),
     "no advice": ("words", panel(0, description="Tokens.")),
+    "nothing but advice": ("words", panel(0, description="**Rising**: stop the run.")),
     "no unit": ("words", panel(0, *DEFAULTS, unit="")),
     "no words for nothing": ("words", panel(0, *DEFAULTS, noValue="")),
+    "too many words for nothing": ("words", panel(1, *DEFAULTS, noValue="No data. " * 10)),
+    "a description for nothing": ("words", panel(0, *DEFAULTS, noValue="No data.\n\nWhat a step sends.")),
     "no query": ("questions", panel(0, targets=[])),
     "two queries A": ("questions", lambda board: board["panels"][0]["targets"][1].update(refId="A")),
     "a syntax error": ("syntax: ", asks("sum(")),
@@ -189,7 +192,6 @@ def test_every_rule_has_a_mistake() -> None:
 # --- complete ----------------------------------------------------------------------------------------------------
 
 NOT_SHOWN = {
-    sc.HISTORY_CACHED_TOKENS_METRIC.name: "not yet: it is there for the alerts",
     sc.HISTORY_COMPACTED_TOKENS_METRIC.name: "only for those who edit the memory",
     sc.RUN_REPLAY_SHARE_METRIC.name: "the quotient of two counters is exact, a histogram is not",
     sc.STEP_NEW_TOKENS_METRIC.name: "the Run dashboard has it per step",

@@ -142,7 +142,6 @@ def test_the_curve_of_chosen_agents(real: Stack, truth: Truth, view: View) -> No
 TOTALS: dict[str, tuple[int, Callable[[Truth], float]]] = {
     "input tokens": (2, lambda truth: truth.input),
     "output tokens": (3, lambda truth: truth.output),
-    "replay share": (4, lambda truth: truth.replayed / truth.input),
     "overpay": (5, lambda truth: truth.overpay),
     "runs": (6, lambda truth: len(truth.runs)),
     "calls without usage": (7, lambda truth: truth.without_usage),
@@ -160,6 +159,21 @@ def test_a_total(name: str, real: Stack, truth: Truth, view: View) -> None:
     for agent in ("researcher", "endless"):
         only = View(view.seconds, view.end, {"agent": agent})
         assert number(real, "overview", id, only) == pytest.approx(expected(truth.of(agent)))
+
+
+def test_shares(real: Stack, truth: Truth, view: View) -> None:
+    """What was sent before and what was cached; nothing (not 0) of the latter where no provider says."""
+    found = numbers(real, "overview", 4, view)
+    assert found == pytest.approx(shares(truth))
+    only = numbers(real, "overview", 4, View(view.seconds, view.end, {"agent": "caller"}))
+    assert only == pytest.approx(shares(truth.of("caller")))
+    assert only["from the cache"] > 0.5
+    silent = numbers(real, "overview", 4, View(view.seconds, view.end, {"agent": "researcher"}))
+    assert silent == pytest.approx({"sent before": shares(truth.of("researcher"))["sent before"]})
+
+
+def shares(truth: Truth) -> dict[str, float]:
+    return {"sent before": truth.replayed / truth.input, "from the cache": (truth.cached or 0) / truth.input}
 
 
 PARTS: dict[str, tuple[int, Callable[[Truth], dict[str, int]]]] = {
@@ -226,6 +240,7 @@ def test_agents(real: Stack, truth: Truth, view: View) -> None:
         "tokens per run": lambda only: mean(only.run_inputs()),
         "steps per run": lambda only: mean(only.steps()),
         "replay share": lambda only: only.replayed / only.input if only.input else math.nan,
+        "from the cache": lambda only: only.cached / only.input if only.cached is not None else math.nan,
         "overpay": lambda only: only.overpay,
     }
     for column, expected in columns.items():
@@ -303,6 +318,13 @@ def test_budget_and_window(real: Stack, truth: Truth, view: View) -> None:
     without = View(view.seconds, view.end, {"agent": "researcher"})
     assert number(real, "overview", 15, without) is None
     assert number(real, "overview", 16, without) is None
+
+
+def test_what_ended_before_the_range_is_not_in_it(real: Stack) -> None:
+    """Half an hour later, the last 15 minutes are empty: nothing goes on with its last value."""
+    later = View(15 * MINUTES, time.time() + 30 * MINUTES)
+    for panel in answers.load("overview")["panels"]:
+        assert values_in(answers.ask_prometheus(real.prometheus, panel, later)) == {}, panel["title"]
 
 
 # --- the other set -----------------------------------------------------------------------------------------------

@@ -41,6 +41,12 @@ class Truth:
         return sum(call.input or 0 for call in self.calls)
 
     @property
+    def cached(self) -> int | None:
+        """None where no provider said."""
+        said = [call.cached for call in self.calls if call.cached is not None]
+        return sum(said) if said else None
+
+    @property
     def output(self) -> int:
         return sum(call.output or 0 for call in self.calls)
 
