@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from otel_smol.guard import guarded
+
 PROVIDERS_BY_CLASS = {
     "AzureOpenAIModel": "azure.ai.openai",
     "OpenAIModel": "openai",
@@ -91,17 +93,22 @@ class ModelFacts:
 
 
 def describe_model(model: object) -> ModelFacts:
-    """Read the facts from a model object. May raise whatever the object's attributes raise."""
+    """Read the facts from a model object. What cannot be read is left out."""
     known = _known_class(type(model))
-    model_id = getattr(model, "model_id", None)
-    url = _base_url(model) if known not in LOCAL_CLASSES else None
+    model_id = url = inference_provider = None
+    with guarded("reading a model's id"):
+        model_id = getattr(model, "model_id", None)
+    with guarded("reading a model's server"):
+        url = _base_url(model, model_id) if known not in LOCAL_CLASSES else None
+    with guarded("reading a model's inference provider"):
+        inference_provider = _inference_provider(model) if known == "InferenceClientModel" else None
     host = url.hostname if url else None
     return ModelFacts(
         provider=_provider(known, model_id, host),
         model_id=public_model_id(model_id) if isinstance(model_id, str) else None,
         server_address=host,
         server_port=(url.port or {"https": 443, "http": 80}.get(url.scheme)) if url and host else None,
-        inference_provider=_inference_provider(model) if known == "InferenceClientModel" else None,
+        inference_provider=inference_provider,
     )
 
 
@@ -130,7 +137,7 @@ def _provider(known: str | None, model_id: object, host: str | None) -> str:
     return PROVIDERS_BY_CLASS[known]
 
 
-def _base_url(model: object) -> _Url | None:
+def _base_url(model: object, model_id: object) -> _Url | None:
     client = getattr(model, "client", None)
     meta = getattr(client, "meta", None)  # boto3
     settings = getattr(model, "client_kwargs", None)
@@ -142,7 +149,7 @@ def _base_url(model: object) -> _Url | None:
         settings.get("azure_endpoint"),
         getattr(model, "api_base", None),
         getattr(client, "model", None),  # huggingface_hub's client keeps its `base_url` there
-        getattr(model, "model_id", None),  # InferenceClientModel takes an endpoint's address as the model
+        model_id,  # InferenceClientModel takes an endpoint's address as the model
     )
     for candidate in candidates:
         text = str(candidate) if candidate is not None and type(candidate).__name__ in ("str", "URL") else ""

@@ -19,8 +19,9 @@ from smolagents import (
 )
 
 from otel_smol import semconv as sc
+from otel_smol.guard import forget_warnings
 from otel_smol.provider import INFERENCE_PROVIDERS, ModelFacts, describe_model, public_model_id
-from tests.conftest import Observed, attributes
+from tests.conftest import Observed, Warnings, attributes
 from tests.scripted import FINAL_CODE, Script, ScriptedModel, agent
 
 OPENAI_HOSTS = [
@@ -114,6 +115,24 @@ def test_the_other_classes_go_by_their_class() -> None:
     assert describe_model(own_host).provider == "azure.ai.openai"
     endpoint = InferenceClientModel("https://endpoint.example.org/v1", token="unused")
     assert describe_model(endpoint).server_address == "endpoint.example.org"
+
+
+@pytest.mark.parametrize("broken", ["model_id", "client", "client_kwargs"])
+def test_what_cannot_be_read_takes_nothing_with_it(broken: str, warned: Warnings) -> None:
+    """One attribute raises: all that does not come from it is there, and one line says so."""
+
+    def fail(self: Any) -> Any:
+        raise RuntimeError("broken")
+
+    forget_warnings()
+    model = openai_model("https://api.groq.com/openai/v1")
+    model.__class__ = type("Broken", (OpenAIModel,), {broken: property(fail)})
+    found = describe_model(model)
+    if broken == "model_id":
+        assert found == ModelFacts("groq", None, "api.groq.com", 443)
+    else:
+        assert found == ModelFacts("openai", "gpt-4o")
+    assert len(warned.lines) == 1
 
 
 def test_bedrock() -> None:
