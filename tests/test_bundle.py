@@ -182,6 +182,31 @@ def test_links_of_the_alerts(folder: Path, capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
 
 
+def test_no_link_is_dead(folder: Path) -> None:
+    """Every link of a document leads to a file, a folder or a heading that is there; no dashboard names the docs."""
+    for path in folder.rglob("*.md"):
+        for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+            target, _, heading = link.partition("#")
+            there = (path.parent / target) if target else path
+            assert there.exists(), f"{path.name}: {link}"
+            assert there.resolve().is_relative_to(folder), f"{path.name}: {link}"
+            assert not heading or heading in headings(there), f"{path.name}: {link}"
+    for path in [*folder.rglob("*.json"), *folder.glob("grafana/**/*.yaml")]:
+        assert "docs/" not in path.read_text(), path
+
+
+def headings(document: Path) -> set[str]:
+    """As links name them."""
+    found = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def test_the_runbook_has_what_the_alerts_link_to(folder: Path) -> None:
+    for path in (folder / "grafana" / "rules").rglob("*.yaml"):
+        for heading in re.findall(r"grafana/runbook\.md#(\w+)", path.read_text()):
+            assert heading in headings(folder / "grafana" / "runbook.md")
+
+
 BAD = {
     "nothing": [],
     "no name": [""],
