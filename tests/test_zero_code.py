@@ -171,7 +171,7 @@ ENDINGS = {
 def test_signals(ending: str, receiver: Receiver, tmp_path: Path) -> None:
     """P70: Ctrl-C and SIGTERM: earlier steps are exported, the run is `interrupted`, the exit code as without us."""
     number, code, state = ENDINGS[ending]
-    program = start(tmp_path, SLOW_STEPS.format(act="time.sleep(30 if n == 3 else 0)", extra={}), receiver.endpoint)
+    program = start(tmp_path, SLOW_STEPS.format(act="time.sleep(4 if n == 3 else 0)", extra={}), receiver.endpoint)
     assert program.stdout is not None
     for line in program.stdout:
         if line.strip() == "step 3":
@@ -231,7 +231,7 @@ def test_own_sigterm_handler_stays(receiver: Receiver, tmp_path: Path) -> None:
     """P70: a program with a SIGTERM handler of its own keeps it."""
     source = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
     program = start(
-        tmp_path, source + SLOW_STEPS.format(act="time.sleep(30 if n == 3 else 0)", extra={}), receiver.endpoint
+        tmp_path, source + SLOW_STEPS.format(act="time.sleep(4 if n == 3 else 0)", extra={}), receiver.endpoint
     )
     assert program.stdout is not None
     for line in program.stdout:
