@@ -95,13 +95,11 @@ class Exit:
         self.prepare()
 
     def prepare(self) -> None:
-        """Start the threads; again in a forked child, to which they do not come along."""
+        """Start the threads; again in a forked child, to which they do not come along. Only one is waited for."""
         self._begun, self._dismissed, self._done = False, False, list[Any]()
         gates = [(_closed(), provider) for provider in providers()]
         self._gate, self._count = _closed(), len(gates)
-        _start(self._coordinate, self._gate, [gate for gate, _ in gates])
-        for gate, provider in gates:
-            _start(self._shut_down, gate, provider)
+        _start(self._coordinate, self._gate, gates)
 
     def begin(self) -> None:
         """Let the threads go. Safe to call twice, from a signal handler too."""
@@ -134,13 +132,16 @@ class Exit:
             reason[:300],
         )
 
-    def _coordinate(self, gate: Lock, gates: list[Lock]) -> None:
+    def _coordinate(self, gate: Lock, gates: list[tuple[Lock, Any]]) -> None:
+        alone = [each for each in gates if not _starts(self._shut_down, *each)]
         gate.acquire()
         if not self._dismissed:
             self._end_runs()
             time.sleep(BIRTH_SECONDS)
-        for each in gates:
-            each.release()
+        for opened, _ in gates:
+            opened.release()
+        for each in alone:
+            self._shut_down(*each)
 
     def _shut_down(self, gate: Lock, provider: Any) -> None:
         gate.acquire()
@@ -159,3 +160,12 @@ def _closed() -> Lock:
 
 def _start(act: Callable[..., None], *arguments: Any) -> None:
     threading.Thread(target=act, args=arguments, name="otel_smol-exit", daemon=True).start()
+
+
+def _starts(act: Callable[..., None], *arguments: Any) -> bool:
+    """False if the process ends already, and no thread can be started."""
+    try:
+        _start(act, *arguments)
+    except RuntimeError:
+        return False
+    return True

@@ -14,11 +14,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from otel_smol import distro, forks
-from otel_smol.guard import guarded
+from otel_smol.guard import guarded, warn_once
 from otel_smol.metrics import forget_live_runs
 from otel_smol.telemetry import SCOPE
 
@@ -36,7 +37,9 @@ class Ending:
         config, automatic = patches.config, auto_instrumented()
         self._flush_on_sigterm = config.flush_on_sigterm and automatic
         self._quiet = distro.QuietExporters() if config.quiet_exporters and automatic else None
-        self._truce = forks.Truce()
+        self._mends = config.mend_forks
+        self._truce, self._begun = forks.Truce(), threading.RLock()
+        self._locks: list[tuple[Any, str]] = []
         self._leaves_in_time = bool(config.exit_seconds)
         self._exit = (
             distro.Exit(config.exit_seconds or FLUSH_SECONDS, self._end_runs, self._quiet) if automatic else None
@@ -48,14 +51,19 @@ class Ending:
         if self._quiet is not None:
             self._quiet.install()
         if hasattr(os, "register_at_fork"):
+            self._locks = forks.own_locks(self._patches)
             os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forked)
         in_main = threading.current_thread() is threading.main_thread()
         if self._flush_on_sigterm and in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminate)
+        if self._mends:
+            with guarded("watching for the end of a worker"):
+                forks.in_worker(self, Ending._worker_began)
 
     def forget(self) -> None:
         """uninstrument(): leave no trace."""
         self._patches = None
+        self._locks.clear()
         if self._exit is not None:
             self._exit.dismiss()
             self._exit = None
@@ -73,9 +81,22 @@ class Ending:
                     watch.interrupt()
 
     def _before_fork(self) -> None:
-        if self._patches is not None and self._patches.config.mend_forks:
+        if self._mends and self._patches is not None:
+            providers = self._providers()
+            try:
+                forks.check(providers, SCOPE)
+            except Exception as unknown:
+                self._mends = False
+                warn_once(
+                    "forks",
+                    "otel_smol: this OpenTelemetry SDK is not built like those we know (%s), so forked processes are "
+                    "left as it makes them: of their runs some may be missing, or counted twice. "
+                    "OTEL_SMOL_MEND_FORKS=false says so by choice.",
+                    unknown,
+                )
+                return
             with guarded("waiting for exports before a fork"):
-                self._truce.begin(self._providers())
+                self._truce.begin(providers)
 
     def _after_fork(self) -> None:
         self._truce.end()
@@ -88,22 +109,23 @@ class Ending:
 
     def _forked(self) -> None:
         """Runs that went on at the fork are the parent's; the child must not end or count them too."""
+        self._truce.end()
+        self._truce, self._begun = forks.Truce(), threading.RLock()
+        forks.open_locks(self._locks)
+        forks.leave_signals()
         if self._patches is None:
             return
         self._patches.open_runs.clear()
         forget_live_runs()
-        if self._patches.config.mend_forks:
+        if self._mends:
             self._mend_fork()
         if self._exit is not None:
-            self._exit.prepare()
+            with guarded("preparing the end of a forked process"):
+                self._exit.prepare()
 
     def _mend_fork(self) -> None:
-        self._truce = forks.Truce()
         with guarded("beginning anew after a fork"):
-            for provider in self._providers():
-                forks.count_from_zero(provider, SCOPE)
-        with guarded("leaving the parent's connections"):
-            forks.drop_connections(self._providers())
+            forks.begin_anew(self._providers(), SCOPE)
         with guarded("watching for the end of a worker"):
             forks.when_worker(self, Ending._worker_began)
 
@@ -111,7 +133,7 @@ class Ending:
         with guarded("watching for the end of a worker"):
             util.Finalize(None, self._leave_worker, exitpriority=-100)  # after all others
             if self._exit is not None and signal.getsignal(signal.SIGTERM) == self._terminate:
-                forks.when_signalled(signal.SIGTERM, self._terminate, self._exit.begin)
+                forks.when_signalled(signal.SIGTERM, self._terminate, self._begun, self._exit.begin)
 
     def _leave_worker(self) -> None:
         """A `multiprocessing` worker ends: it has no `atexit`."""
@@ -119,7 +141,7 @@ class Ending:
             self._exit.leave()
         else:
             self._end_runs()
-            _flush()
+            _flush(self._providers())
 
     def leave(self) -> None:
         """The very end, after the program's own `atexit` handlers: the SDK is shut down."""
@@ -127,16 +149,29 @@ class Ending:
             self._exit.leave()
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with self._begun:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._exit is not None:
             self._exit.leave(aloud=False)
         os.kill(os.getpid(), signal.SIGTERM)  # and end as without us
 
 
-def _flush() -> None:
-    for provider in distro.providers():
+def _flush(providers: list[Any]) -> None:
+    """All at once, and not longer than is waited for them: the SDK's own limits are per signal, and longer."""
+
+    def flush(provider: Any) -> None:
         with guarded("flushing at the end of a worker"):
             provider.force_flush(int(FLUSH_SECONDS * 1000))
+
+    open_ones = [
+        each for each in providers if not getattr(each, "_shutdown", False)
+    ]  # by `atexit`, from Python 3.13 on
+    threads = [threading.Thread(target=flush, args=(provider,), daemon=True) for provider in open_ones]
+    until = time.monotonic() + FLUSH_SECONDS
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 def auto_instrumented() -> bool:

@@ -131,6 +131,9 @@ def test_dismissed(leaving: Any) -> None:
     before = threading.active_count()
     provider = Provider()
     exit_, ended = leaving(provider)
+    deadline = time.monotonic() + 5
+    while threading.active_count() < before + 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert threading.active_count() == before + 2
     exit_.dismiss()
     exit_.leave()
@@ -139,3 +142,23 @@ def test_dismissed(leaving: Any) -> None:
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() <= before
+
+
+def test_no_thread_can_be_started_any_more(leaving: Any, warned: Warnings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since Python 3.12, when the process ends: a child that ends right after its fork sends what it has."""
+    start = distro._start
+    starts = iter([start])
+
+    def only_once(act: Callable[..., None], *arguments: Any) -> None:
+        for each in starts:
+            each(act, *arguments)
+            return
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(distro, "_start", only_once)
+    providers = [Provider(), Provider()]
+    exit_, ended = leaving(*providers, seconds=5)
+    exit_.leave()
+    assert ended == ["runs"]
+    assert all(provider.shut_down for provider in providers)
+    assert warned.lines == []
