@@ -220,6 +220,51 @@ def managed_call(cls: type, *names: str) -> Reply:
     return [(name, {"task": f"part of {name}", "additional_args": {}}) for name in names]
 
 
+@dataclass
+class Cell:
+    """One cell of the matrix: how to build agents in it, and how to run them."""
+
+    cls: type
+    consumed: str
+
+    def agent(self, script: Script, **kwargs: Any) -> Any:
+        return agent(self.cls, script, stream_outputs=self.consumed == "stream_outputs", **kwargs)
+
+    def run(self, subject: Any, task: str = "the task", **kwargs: Any) -> Any:
+        if self.consumed == "stream":
+            return getattr(list(subject.run(task, stream=True, **kwargs))[-1], "output", None)
+        return subject.run(task, **kwargs)
+
+    def replies(self, steps: int, tool: str = "search") -> list[Reply]:
+        return step_replies(self.cls, steps, tool)
+
+    @property
+    def final(self) -> Reply:
+        return FINAL_CODE if self.cls is CodeAgent else FINAL_CALL
+
+
+def memory(subject: Any) -> list[Any]:
+    """What an agent remembers, without times and object identities."""
+    return [
+        [
+            type(step).__name__,
+            getattr(step, "observations", None),
+            repr(getattr(step, "error", None)),
+            getattr(step, "model_output", None),
+            getattr(step, "plan", None),
+            getattr(step, "token_usage", None),
+        ]
+        for step in subject.memory.steps
+    ]
+
+
+def raised(act: Callable[[], Any]) -> tuple[type, str]:
+    """The class and text of the exception that something raises."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        act()
+    return type(caught.value), str(caught.value)
+
+
 AGENT_CLASSES = (CodeAgent, ToolCallingAgent)
 CONSUMED = ("plain", "stream", "stream_outputs")
 """How the answers and the steps of a run are had: at once, step by step, or word by word."""

@@ -17,8 +17,16 @@ from otel_smol import semconv as sc
 from tests.conftest import Observed, Warnings, attributes
 from tests.kinds import assigned_functions, delegating, no_model
 from tests.rules import check_parts, check_registry, check_truth
-from tests.scripted import Reply, Script, ScriptedModel, each_class, each_form, managed_call
-from tests.test_scenarios import Cell, memory
+from tests.scripted import (
+    Cell,
+    Reply,
+    Script,
+    ScriptedModel,
+    each_class,
+    each_form,
+    managed_call,
+    memory,
+)
 
 OpenInference = pytest.importorskip("openinference.instrumentation.smolagents").SmolagentsInstrumentor
 GenAI = pytest.importorskip("opentelemetry.instrumentation.genai.smolagents").SmolagentsInstrumentor

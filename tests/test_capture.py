@@ -35,6 +35,7 @@ from tests.rules import USAGE, check_all, check_parts, totals
 from tests.scripted import (
     FINAL_CODE,
     VERSION,
+    Cell,
     Script,
     ScriptedModel,
     agent,
@@ -42,10 +43,10 @@ from tests.scripted import (
     each_class,
     each_form,
     make_tool,
+    memory,
     message,
     step_replies,
 )
-from tests.test_scenarios import Cell, memory
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)

@@ -22,6 +22,7 @@ from otel_smol import SmolagentsInstrumentor, content
 from otel_smol import semconv as sc
 from tests.conftest import CONTENT_VARIABLE, Observed, Warnings, attributes
 from tests.scripted import (
+    Cell,
     Reply,
     Script,
     ScriptedModel,
@@ -31,9 +32,9 @@ from tests.scripted import (
     each_form,
     make_tool,
     managed_call,
+    raised,
     step_replies,
 )
-from tests.test_scenarios import Cell, raised
 
 MODES = ("SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT")
 

@@ -29,6 +29,7 @@ from tests import scripted
 from tests.conftest import CONTENT_VARIABLE, Observed, Warnings, attributes
 from tests.scripted import (
     AGENT_CLASSES,
+    Cell,
     Reply,
     Script,
     ScriptedModel,
@@ -38,9 +39,9 @@ from tests.scripted import (
     each_form,
     make_tool,
     managed_call,
+    memory,
     step_replies,
 )
-from tests.test_scenarios import Cell, memory
 
 SHORT_PROMPTS = {
     "system_prompt": "the system prompt",

@@ -21,6 +21,7 @@ from tests.conftest import Observed, attributes
 from tests.rules import check_all, check_parts
 from tests.scripted import (
     VERSION,
+    Cell,
     RawModel,
     Reply,
     Script,
@@ -31,8 +32,8 @@ from tests.scripted import (
     each_class,
     each_form,
     make_tool,
+    raised,
 )
-from tests.test_scenarios import Cell, raised
 
 SIZE = 2000
 """Characters that the tool of these runs returns."""

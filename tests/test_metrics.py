@@ -21,6 +21,7 @@ from tests.conftest import Observed, Warnings, attributes
 from tests.rules import check_all
 from tests.scripted import (
     FINAL_CALL,
+    Cell,
     RawModel,
     Reply,
     Script,
@@ -32,9 +33,9 @@ from tests.scripted import (
     each_form,
     make_tool,
     managed_call,
+    raised,
     step_replies,
 )
-from tests.test_scenarios import Cell, raised
 
 
 def quick_run(name: str | None = None, steps: int = 1, model: str | None = "scripted", **kwargs: Any) -> Script:

@@ -23,15 +23,16 @@ from tests.kinds import Looks, assigned_functions, mocked, own_call_and_super
 from tests.rules import USAGE, check_all, totals
 from tests.scripted import (
     AGENT_CLASSES,
+    Cell,
     Script,
     ScriptedModel,
     agent,
     each_class,
     each_form,
     make_tool,
+    memory,
     step_replies,
 )
-from tests.test_scenarios import Cell, memory
 
 FAMILIES = ("smolagents", "tests", "unittest.mock")
 

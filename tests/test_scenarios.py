@@ -16,38 +16,14 @@ from tests.rules import check_all
 from tests.scripted import (
     AGENT_CLASSES,
     CONSUMED,
-    FINAL_CALL,
-    FINAL_CODE,
+    Cell,
     Reply,
     Script,
-    agent,
     code,
     make_tool,
-    step_replies,
+    memory,
+    raised,
 )
-
-
-@dataclass
-class Cell:
-    """One cell of the matrix: how to build agents in it, and how to run them."""
-
-    cls: type
-    consumed: str
-
-    def agent(self, script: Script, **kwargs: Any) -> Any:
-        return agent(self.cls, script, stream_outputs=self.consumed == "stream_outputs", **kwargs)
-
-    def run(self, subject: Any, task: str = "the task", **kwargs: Any) -> Any:
-        if self.consumed == "stream":
-            return getattr(list(subject.run(task, stream=True, **kwargs))[-1], "output", None)
-        return subject.run(task, **kwargs)
-
-    def replies(self, steps: int, tool: str = "search") -> list[Reply]:
-        return step_replies(self.cls, steps, tool)
-
-    @property
-    def final(self) -> Reply:
-        return FINAL_CODE if self.cls is CodeAgent else FINAL_CALL
 
 
 @dataclass
@@ -148,28 +124,6 @@ def multi_turn(cell: Cell) -> Outcome:
     subject = cell.agent(script)
     results = [cell.run(subject, f"turn {i}", reset=i == 0) for i in range(3)]
     return Outcome(script, results, memory(subject), runs=3, steps=6)
-
-
-def memory(subject: Any) -> list[Any]:
-    """What an agent remembers, without times and object identities."""
-    return [
-        [
-            type(step).__name__,
-            getattr(step, "observations", None),
-            repr(getattr(step, "error", None)),
-            getattr(step, "model_output", None),
-            getattr(step, "plan", None),
-            getattr(step, "token_usage", None),
-        ]
-        for step in subject.memory.steps
-    ]
-
-
-def raised(act: Callable[[], Any]) -> tuple[type, str]:
-    """The class and text of the exception that something raises."""
-    with pytest.raises(Exception) as caught:  # noqa: PT011
-        act()
-    return type(caught.value), str(caught.value)
 
 
 SCENARIOS = (plain, planning, managed, parallel_tools, max_steps, failing, recovering, interrupted, multi_turn)

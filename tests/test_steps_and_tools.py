@@ -19,6 +19,7 @@ from tests.conftest import CONTENT_VARIABLE, Observed, Warnings, attributes
 from tests.kinds import TOOLS, no_model
 from tests.rules import USAGE, check_all, check_parts, check_registry, totals
 from tests.scripted import (
+    Cell,
     Script,
     ScriptedModel,
     agent,
@@ -26,10 +27,10 @@ from tests.scripted import (
     each_form,
     make_tool,
     managed_call,
+    memory,
     message,
     step_replies,
 )
-from tests.test_scenarios import Cell, memory
 
 TOOL_NAME = "gen_ai.tool.name"
 

@@ -23,8 +23,15 @@ from otel_smol import semconv as sc
 from tests.conftest import Observed, Warnings, attributes
 from tests.kinds import ClosableIterator, streaming_as
 from tests.rules import USAGE, check_all, totals
-from tests.scripted import Script, ScriptedModel, agent, deltas, each_class, step_replies
-from tests.test_scenarios import memory
+from tests.scripted import (
+    Script,
+    ScriptedModel,
+    agent,
+    deltas,
+    each_class,
+    memory,
+    step_replies,
+)
 
 streamed_outputs = pytest.mark.parametrize("stream_outputs", [False, True], ids=["items", "chunks"])
 

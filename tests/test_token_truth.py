@@ -18,6 +18,7 @@ from tests.rules import USAGE, check_all, check_truth, totals
 from tests.scripted import (
     FINAL_CODE,
     VERSION,
+    Cell,
     RawModel,
     Reply,
     Script,
@@ -31,7 +32,6 @@ from tests.scripted import (
     managed_call,
     step_replies,
 )
-from tests.test_scenarios import Cell
 from tests.test_usage import SHAPES, as_dicts, as_objects
 
 # --- D: token counts -------------------------------------------------------------------------------------------------
