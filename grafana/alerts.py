@@ -116,6 +116,7 @@ GAP = _threshold("gap", "1d", (), "so long may telemetry be missing before a pro
 
 
 AGENT, MODEL, STATE = names.label(sc.AGENT_NAME), names.label(sc.REQUEST_MODEL), names.label(sc.RUN_STATE)
+SOURCE = names.label(sc.HISTORY_SOURCE)
 SUBJECT = ("job", AGENT)
 """Whom an alert is about."""
 PROCESS = ("job", "instance", AGENT)
@@ -290,12 +291,25 @@ VALUE, SHARE, NUMBER = "{{ $value | humanize }}", "{{ $value | humanizePercentag
 """Annotations are Go templates, in Prometheus as in Grafana."""
 SERVICE = '{{ reReplaceAll "^.+/" "" $labels.job | urlquery }}'
 """`job` is `namespace/name` where there is a namespace; the dashboards go by the name."""
+NEW, AGAIN, FROM_CACHE = "<new>", "<replayed>", "<cached>"
+"""Further numbers in a text: each side has its own way to ask for them."""
 THREE_KINDS = (
-    "New: history sent for the first time. Replayed: history that an earlier call of the same run has sent already, "
-    "billed again with every step. Cached: what of it the provider read from its prompt cache, at a lower price "
-    f"({sc.USAGE_CACHE_READ_TOKENS} on the chat spans)."
+    f"Input tokens of that time: new {NEW} (history sent for the first time), replayed {AGAIN} (history that an "
+    "earlier call of the same run has sent already, billed again with every step), cached "
+    f"{FROM_CACHE} (what of all input the provider says it read from its prompt cache, at a lower price)."
 )
 OF_AGENT = str(traceql.Condition(sc.AGENT_NAME, "=", f"{{{{ $labels.{AGENT} }}}}"))
+
+
+def three_kinds(by: tuple[str, ...], *matchers: str) -> dict[str, str]:
+    """The expressions of `THREE_KINDS`. Where the provider does not say, nothing was cached as far as anybody knows."""
+
+    def tokens(metric: str, *more: str) -> str:
+        return total(f"{metric}{{{', '.join((*matchers, *more))}}}".replace("{}", ""), SHARE_WINDOW, by)
+
+    history = tokens(INPUT, f'{SOURCE}!~"{"|".join(sorted(sc.FIXED_SOURCES))}"')
+    again = tokens(REPLAYED)
+    return {NEW: f"{history} - {again}", AGAIN: again, FROM_CACHE: f"{tokens(CACHED)} or {tokens(INPUT)} * 0"}
 
 
 def spans(condition: str, *shown: str) -> str:
@@ -417,7 +431,7 @@ WINDOWS = Group(
             "info",
             unless_cached(replayed_above(REPLAY_SHARE), SHARE_WINDOW),
             f"{WHO}: {SHARE} of the input tokens of the last {SHARE_WINDOW} were replayed",
-            f"Every step sends the whole memory again. {THREE_KINDS} Look at all three before you act.",
+            f"Every step sends the whole memory again. {THREE_KINDS}",
             spans(f"{sc.RUN_REPLAY_SHARE} > {REPLAY_SHARE}", sc.RUN_INPUT_TOKENS, sc.RUN_REPLAYED_TOKENS),
             (OVERVIEW, "Replay share"),
             dashboard=OVERVIEW,
@@ -506,7 +520,16 @@ def prometheus_rule(alert: Alert) -> dict[str, Any]:
         rule["for"] = alert.wait
     if alert.hold != "0s":
         rule["keep_firing_for"] = alert.hold
-    return {**rule, "labels": alert.labels, "annotations": alert.annotations}
+    annotations = {name: prometheus_template(text) for name, text in alert.annotations.items()}
+    return {**rule, "labels": alert.labels, "annotations": annotations}
+
+
+def prometheus_template(text: str) -> str:
+    """Its templates can ask Prometheus, here about the alert's own agent."""
+    for number, expression in three_kinds((), "job=%[1]q", f"{AGENT}=%[2]q").items():
+        asked = f"printf `{expression}` $labels.job $labels.{AGENT} | query"
+        text = text.replace(number, f"{{{{ with {asked} }}}}{{{{ . | first | value | humanize }}}}{{{{ end }}}}")
+    return text
 
 
 def prometheus_file(groups: Iterable[Group]) -> dict[str, Any]:
@@ -521,7 +544,6 @@ def prometheus_file(groups: Iterable[Group]) -> dict[str, Any]:
 def grafana_rule(alert: Alert) -> dict[str, Any]:
     """As Grafana's provisioning reads it. A rule's query keeps only what is above its threshold, so all that is left
     to ask is whether there is anything."""
-    query = {"refId": "A", "expr": alert.expr, "instant": True, "range": False, "editorMode": "code"}
     condition = {
         "refId": "B",
         "type": "threshold",
@@ -533,13 +555,13 @@ def grafana_rule(alert: Alert) -> dict[str, Any]:
         "title": alert.name,
         "condition": "B",
         "data": [
-            {
-                "refId": "A",
-                "relativeTimeRange": {"from": 600, "to": 0},
-                "datasourceUid": "prometheus",
-                "model": query,
-            },
+            grafana_query("A", alert.expr),
             {"refId": "B", "datasourceUid": "__expr__", "model": condition},
+            *(
+                grafana_query(ref, expression)
+                for (number, expression), ref in zip(three_kinds(SUBJECT).items(), TOLD, strict=True)
+                if number in alert.description
+            ),
         ],
         "for": alert.wait,
         "keepFiringFor": alert.hold,
@@ -553,6 +575,16 @@ def grafana_rule(alert: Alert) -> dict[str, Any]:
     }
 
 
+TOLD = ("C", "D", "E")
+
+
+def grafana_query(ref: str, expression: str) -> dict[str, Any]:
+    """None may be empty while the condition is not: Grafana would take that for a rule without data."""
+    model = {"refId": ref, "expr": expression, "instant": True, "range": False, "editorMode": "code"}
+    times = {"from": 600, "to": 0}
+    return {"refId": ref, "relativeTimeRange": times, "datasourceUid": "prometheus", "model": model}
+
+
 def panel_id(dashboard: str, title: str) -> int:
     """The panel's number in the dashboard as it is committed."""
     panels = json.loads((HERE / "dashboards" / f"{dashboard}.json").read_text())["panels"]
@@ -561,8 +593,10 @@ def panel_id(dashboard: str, title: str) -> int:
 
 
 def grafana_template(text: str) -> str:
-    """Grafana's `$value` is a sentence about all queries; the number is that of query A."""
-    return text.replace("$value", "$values.A.Value")
+    """Grafana's `$value` is a sentence about all queries; the number is that of query A. The others have their own."""
+    for number, ref in zip((NEW, AGAIN, FROM_CACHE), TOLD, strict=True):
+        text = text.replace(number, f"{{{{ $values.{ref}.Value | humanize }}}}")
+    return text.replace("$value |", "$values.A.Value |").replace("$value }}", "$values.A.Value }}")
 
 
 def grafana_file() -> dict[str, Any]:

@@ -335,10 +335,11 @@ def test_runbook_sections_say_what_to_do(alert: Alert) -> None:
         assert part in text, part
 
 
-def test_high_shares_name_new_replayed_and_cached() -> None:
+def test_high_shares_tell_new_from_replayed_from_cached() -> None:
+    """In numbers, which the tests of the rules compare with what was sent; no other alert asks for them."""
     for alert in ALERTS:
-        if alert.name in (alerts.REPLAY, alerts.OVERPAY):
-            assert all(word in alert.description for word in ("New:", "Replayed:", "Cached:"))
+        told = {number for number in (alerts.NEW, alerts.AGAIN, alerts.FROM_CACHE) if number in alert.description}
+        assert len(told) == (3 if alert.name in (alerts.REPLAY, alerts.OVERPAY) else 0)
 
 
 # --- Grafana ----------------------------------------------------------------------------------------------------------
@@ -363,16 +364,35 @@ def test_grafana_rule_equals_the_rule(alert: Alert) -> None:
     """Expression, times and labels are those of the file that Prometheus loads; so are the texts, but for `$value`."""
     source = {name: rule for path in FILES for name, rule in rules(path).items()}[alert.name]
     rule = GRAFANA[alert.name]
-    query, condition = rule["data"]
+    query, condition, *told = rule["data"]
     assert query["model"]["expr"] == source["expr"]
     assert (rule["for"], rule["keepFiringFor"]) == (source.get("for", "0s"), source.get("keep_firing_for", "0s"))
     assert rule["labels"] == source["labels"]
-    texts = {name: text.replace("$values.A.Value", "$value") for name, text in rule["annotations"].items()}
-    assert texts == source["annotations"]
+    in_grafana, in_prometheus = (
+        {name: re.sub(number, "<number>", text) for name, text in texts.items()}
+        for texts, number in (
+            (rule["annotations"], r"\{\{ \$values\.[CDE]\.Value \| humanize \}\}"),
+            (source["annotations"], r"\{\{ with printf `.*?\{\{ end \}\}"),
+        )
+    )
+    assert {name: text.replace("$values.A.Value", "$value") for name, text in in_grafana.items()} == in_prometheus
+    assert len(told) == in_prometheus["description"].count("<number>")
     assert rule["condition"] == condition["refId"] == "B"
     assert condition["model"]["expression"] == query["refId"] == "A"
     assert query["datasourceUid"] == "prometheus"
     assert query["model"]["instant"]
+
+
+def test_grafana_asks_for_the_same_numbers() -> None:
+    """In Prometheus' texts about one agent, in Grafana's rules by agent: else the same queries in the same order."""
+    rule = GRAFANA[alerts.REPLAY]
+    asked = [each["model"]["expr"].replace(" by (job, gen_ai_agent_name)", "") for each in rule["data"][2:]]
+    source = rules(alerts.RULES)[alerts.REPLAY]["annotations"]["description"]
+    found = re.findall(r"printf `(.*?)` \$labels\.job \$labels\.gen_ai_agent_name \| query", source)
+    about = [re.sub(r"job=%\[1\]q, gen_ai_agent_name=%\[2\]q(, )?", "", each).replace("{}", "") for each in found]
+    assert about == asked
+    assert re.findall(r"\$values\.(\w)\.Value", rule["annotations"]["description"]) == ["C", "D", "E"]
+    assert [each["refId"] for each in rule["data"]] == ["A", "B", "C", "D", "E"]
 
 
 @by_name
