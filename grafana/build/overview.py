@@ -42,7 +42,7 @@ OUTPUT: dict[str, Any] = {names.TOKEN_TYPE: "output"}
 
 THIS_STEP = "this step alone"
 SO_FAR = "all steps so far: what the run adds up to"
-SENT, CACHED = "sent before", "from the cache"
+SENT, CACHED = "sent before", "cached"
 EXPECTED = "what one expects: every step like the first"
 
 

@@ -2,7 +2,8 @@
 
     opentelemetry-instrument python -m grafana.preview.agents '[["researcher", "code", 12, 2, "answer"]]'
 
-Each entry: name, kind of agent, steps, runs, and how they end: `answer`, `max_steps`, `error` or `managed`.
+Each entry: name, kind of agent, steps, runs, and how they end: `answer`, `max_steps`, `error` or `managed`; or `slow`,
+an answer that takes its time. The large model says what it read from its prompt cache, the small one does not.
 """
 
 from __future__ import annotations
@@ -12,28 +13,37 @@ import itertools
 import json
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 from otel_smol.cli import demo_agent
 
-PAUSE = 0.25
+PAUSE, LONG_PAUSE = 0.25, 2.5
 """Seconds that a model takes to answer."""
+LARGE, SMALL = "large-model", "small-model"
+BLOCK = 1024
+"""A prompt is cached in pieces of so many tokens."""
 SIZES = (1.0, 0.55, 1.4, 0.8, 1.15)
 """What the tools find is larger in one run than in another."""
 
 
-def slow_down(agent: Any, fail_at: int | None) -> None:
-    """Let the model take its time, and fail for good if it has to."""
+def slow_down(agent: Any, fail_at: int | None, pause: float) -> None:
+    """Let the model take its time, cache what it was sent, and fail for good if it has to."""
     answer = agent.model.generate
-    calls = 0
+    calls = sent = 0
 
     def generate(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
+        nonlocal calls, sent
         calls += 1
-        time.sleep(PAUSE)
+        time.sleep(pause)
         if calls == fail_at:
             raise RuntimeError("the provider is down")
-        return answer(*args, **kwargs)
+        message = answer(*args, **kwargs)
+        if agent.model.model_id == LARGE:
+            details = SimpleNamespace(cached_tokens=sent // BLOCK * BLOCK)
+            message.raw = SimpleNamespace(usage=SimpleNamespace(prompt_tokens_details=details))
+        sent = message.token_usage.input_tokens
+        return message
 
     agent.model.generate = generate
 
@@ -42,13 +52,13 @@ def run(name: str, kind: str, steps: int, end: str, size: float) -> None:
     """One run."""
     agent: Any = demo_agent.make_agent(steps, kind, managed=end == "managed")
     agent.name = name
-    model = "large-model" if steps > 8 else "small-model"
+    model = LARGE if steps > 8 else SMALL
     for each in (agent, *agent.managed_agents.values()):
         each.model.model_id = model
         for tool in each.tools.values():
             sizes = getattr(tool, "sizes", {})
             sizes.update({subject: round(characters * size) for subject, characters in sizes.items()})
-    slow_down(agent, fail_at=steps - 1 if end == "error" else None)
+    slow_down(agent, steps - 1 if end == "error" else None, LONG_PAUSE if end == "slow" else PAUSE)
     if end == "max_steps":
         agent.max_steps = steps - 2
     with contextlib.suppress(Exception):

@@ -142,7 +142,8 @@ def over_time(panel: Json, found: Json, room: Room, answered: Json) -> Svg:
     most = max((value for name, points in named if name in right for _, value in points), default=1)
     of_right = Axes(inner, axes.low, axes.high, 1.06 * most)
     if right:
-        for value in ticks(of_right.top):
+        whole = all(look(panel, name).get("decimals") == 0 for name in right)
+        for value in (each for each in ticks(of_right.top) if each == int(each) or not whole):
             yield text(inner.right + 6, of_right.y(value) + 4, shown(value, "none"), "small soft")
     below: dict[float, float] = {}
     wide = inner.w * BETWEEN / (axes.high - axes.low) * 0.8

@@ -16,7 +16,7 @@ from grafana.preview.charts import BETWEEN
 from otel_smol import semconv as sc
 from tests.grafana import answers
 from tests.grafana.answers import Span, View
-from tests.grafana.rig import Stack, run_spans, stack
+from tests.grafana.rig import PATIENCE, Stack, run_spans, stack
 from tests.programs import TOOL, environment
 from tests.stack.programs import ROOT, wait_for
 
@@ -26,11 +26,12 @@ SECONDS = BETWEEN // 1000
 """From one point in time to the next: the pictures tell of minutes, not of hours."""
 
 SCRIPTS: tuple[list[list[object]], ...] = (
+    [["researcher", "code", 24, 1, "slow"]],
     [["researcher", "code", 12, 3, "answer"], ["support_bot", "tool-calling", 4, 3, "answer"]],
     [["editor", "code", 6, 2, "managed"], ["report_writer", "tool-calling", 8, 2, "answer"]],
     [["researcher", "code", 10, 2, "error"], ["support_bot", "tool-calling", 5, 4, "answer"]],
     [["report_writer", "tool-calling", 14, 2, "max_steps"], ["support_bot", "tool-calling", 3, 5, "answer"]],
-    [["researcher", "code", 24, 1, "answer"], ["report_writer", "tool-calling", 7, 3, "answer"]],
+    [["researcher", "code", 18, 1, "answer"], ["report_writer", "tool-calling", 7, 3, "answer"]],
     [["editor", "code", 6, 3, "managed"], ["support_bot", "tool-calling", 4, 6, "answer"]],
     [["researcher", "code", 16, 3, "answer"], ["support_bot", "tool-calling", 5, 3, "answer"]],
     [["report_writer", "tool-calling", 9, 3, "answer"], ["support_bot", "tool-calling", 4, 4, "answer"]],
@@ -42,7 +43,7 @@ SETTINGS = {
     "OTEL_LOGS_EXPORTER": "none",
     "OTEL_METRIC_EXPORT_INTERVAL": "1000",
     "OTEL_SMOL_TOKEN_BUDGET": "100000",
-    "OTEL_SMOL_CONTEXT_WINDOW": "32000",
+    "OTEL_SMOL_CONTEXT_WINDOW": "40000",
     "OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED": "true",
 }
 
@@ -54,7 +55,7 @@ def collect(folder: Path) -> Json:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda wanted: run_agents(running.collector.otlp, wanted), SCRIPTS))
         runs = "sum(smolagents_run_steps_count)"
-        wait_for(lambda: running.prometheus.value(runs) == run_spans(running.traces) > 0, "all runs")
+        wait_for(lambda: running.prometheus.value(runs) == run_spans(running.traces) > 0, "all runs", PATIENCE)
         end = math.ceil(time.time() / SECONDS) * SECONDS
         seconds = math.ceil((end - began) / SECONDS) * SECONDS
         return {"boards": {name: ask(running, name, seconds, end) for name in ("overview", "run", "ops")}}

@@ -21,7 +21,8 @@ def stat(panel: Json, found: Json, room: Room, answered: Json) -> Svg:
     for i, (name, value) in enumerate(values):
         how = look(panel, name)
         words = value_shown(how, value)
-        colour = threshold_colour(how, value) if isinstance(value, int | float) else "#3d8bfd"
+        number = isinstance(value, int | float)
+        colour = colour_of(how) or (threshold_colour(how, value) if number else PALETTE[2])
         size = min(38.0, room.h * 0.62, 38 * (each - 14) / width(words, 38, bold=True))
         middle = room.x + each * (i + 0.5)
         y = room.y + room.h / 2 + size * 0.36 - (10 if len(values) > 1 else 6)

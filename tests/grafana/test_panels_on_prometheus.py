@@ -167,13 +167,13 @@ def test_shares(real: Stack, truth: Truth, view: View) -> None:
     assert found == pytest.approx(shares(truth))
     only = numbers(real, "overview", 4, View(view.seconds, view.end, {"agent": "caller"}))
     assert only == pytest.approx(shares(truth.of("caller")))
-    assert only["from the cache"] > 0.5
+    assert only["cached"] > 0.5
     silent = numbers(real, "overview", 4, View(view.seconds, view.end, {"agent": "researcher"}))
     assert silent == pytest.approx({"sent before": shares(truth.of("researcher"))["sent before"]})
 
 
 def shares(truth: Truth) -> dict[str, float]:
-    return {"sent before": truth.replayed / truth.input, "from the cache": (truth.cached or 0) / truth.input}
+    return {"sent before": truth.replayed / truth.input, "cached": (truth.cached or 0) / truth.input}
 
 
 PARTS: dict[str, tuple[int, Callable[[Truth], dict[str, int]]]] = {
@@ -240,7 +240,7 @@ def test_agents(real: Stack, truth: Truth, view: View) -> None:
         "tokens per run": lambda only: mean(only.run_inputs()),
         "steps per run": lambda only: mean(only.steps()),
         "replay share": lambda only: only.replayed / only.input if only.input else math.nan,
-        "from the cache": lambda only: only.cached / only.input if only.cached is not None else math.nan,
+        "cached": lambda only: only.cached / only.input if only.cached is not None else math.nan,
         "overpay": lambda only: only.overpay,
     }
     for column, expected in columns.items():
