@@ -225,7 +225,8 @@ def agents(ask: Ask) -> panels.AnyPanel:
         "H": ("overpay", ask.mean(sc.RUN_OVERPAY_METRIC, sc.AGENT_NAME)),
     }
     renamed = {AGENT_NAME: "agent", **{f"Value #{ref}": name for ref, (name, _) in wanted.items()}}
-    to_agent = f"/d/{board.OVERVIEW}?${{prometheus:queryparam}}&${{tempo:queryparam}}&${{service:queryparam}}"
+    kept = "&".join(f"${{{name}:queryparam}}" for name in ("prometheus", "tempo", "service", "model"))
+    to_agent = f"/d/{board.OVERVIEW}?{kept}"
     looks: list[panels.Override] = [
         ("agent", panels.link("Only this agent", to_agent + "&var-agent=${__value.raw}&${__url_time_range}")),
         ("runs", {"unit": panels.COUNT}),

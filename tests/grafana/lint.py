@@ -294,8 +294,11 @@ def links(board: Json) -> Iterator[str]:
         if not (link.get("keepTime") and link.get("includeVars")):
             yield f"dashboard link {link.get('title')} loses time or variables"
     for text in strings(board["panels"]):
-        if text.startswith("/d/") and not {"__url_time_range", "prometheus", "tempo"} <= variables_in(text):
-            yield f"link {text} loses time or data sources"
+        if text.startswith("/d/"):
+            own = {each["name"] for each in board["templating"]["list"]} if f"/{board['uid']}?" in text else set()
+            kept = variables_in(text) | set(re.findall(r"[?&]var-(\w+)=", text))
+            for lost in sorted({"__url_time_range", "prometheus", "tempo", *own} - kept):
+                yield f"link {text} loses {lost}"
 
 
 RULES: tuple[Callable[[Json], Iterable[str]], ...] = (

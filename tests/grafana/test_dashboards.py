@@ -110,6 +110,23 @@ def panel(number: int, *path: str, **values: Any) -> Callable[[Json], None]:
     return change
 
 
+def panel_link(old: str, new: str) -> Callable[[Json], None]:
+    """The link in the table of agents has this instead of that."""
+
+    def change(board: Json) -> None:
+        (link,) = (
+            each["value"][0]
+            for panel in board["panels"]
+            for override in panel["fieldConfig"]["overrides"]
+            for each in override["properties"]
+            if each["id"] == "links"
+        )
+        assert old in link["url"]
+        link["url"] = link["url"].replace(old, new)
+
+    return change
+
+
 def spare_variable(board: Json) -> None:
     board["templating"]["list"].append({"name": "spare", "type": "textbox", "query": ""})
 
@@ -155,6 +172,8 @@ MISTAKES: dict[str, tuple[str, Callable[[Json], Any]]] = {
     "a panel upon another": ("layout: ", panel(1, "gridPos", x=15)),
     "a panel too far right": ("layout: ", panel(2, "gridPos", x=23)),
     "an id twice": ("layout: two", panel(1, id=1)),
+    "a link that forgets the model": ("links: link /d/otel-smol-overview", panel_link("&${model:queryparam}", "")),
+    "a link that forgets the time": ("links: link /d/otel-smol-overview", panel_link("&${__url_time_range}", "")),
     "a link without time": ("links", lambda board: board["links"][0].update(keepTime=False)),
 }
 """What the linter must say, and the mistake."""
