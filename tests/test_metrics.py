@@ -28,6 +28,7 @@ from tests.scripted import (
     ScriptedModel,
     Truth,
     agent,
+    characters,
     code,
     each_class,
     each_form,
@@ -425,6 +426,44 @@ def test_exemplars_lead_to_the_run(cls: type, consumed: str, observed: Observed)
         found = [exemplar for point in exported[name].data.data_points for exemplar in point.exemplars]
         assert found, name
         assert {(exemplar.trace_id, exemplar.span_id) for exemplar in found} <= ids, name
+
+
+# --- what the provider cached ----------------------------------------------------------------------------------------
+
+
+class CachingModel(RawModel):
+    """Says how much of each prompt it read from its cache, in OpenAI's words; None if it does not say."""
+
+    def __init__(self, script: Script, cached: list[int | None]) -> None:
+        super().__init__(script, None)
+        self.cached = iter(cached)
+
+    def generate(self, messages: list[Any], *args: Any, **kwargs: Any) -> Any:
+        cached = next(self.cached)
+        details = None if cached is None else SimpleNamespace(cached_tokens=cached)
+        usage = SimpleNamespace(
+            prompt_tokens=characters(messages) // 4, completion_tokens=5, prompt_tokens_details=details
+        )
+        self.raw = SimpleNamespace(usage=usage)
+        return super().generate(messages, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("told", "counted"),
+    [([0, 300, 450], [750]), ([0, 0, 0], [0]), ([None, 300, None], [300]), ([None, None, None], [])],
+    ids=["told", "none", "once", "not told"],
+)
+def test_cached_tokens(told: list[int | None], counted: list[int], observe: Callable[..., Observed]) -> None:
+    """The sum over the calls that say it, as on their spans; 0 only if the provider says 0, and else no series."""
+    observed = observe()
+    script = Script(*step_replies(CodeAgent, 3))
+    agent(CodeAgent, script, model=CachingModel(script, told), name="helper").run("the task")
+    points = observed.points(sc.HISTORY_CACHED_TOKENS_METRIC.name)
+    assert [value for _, value in points] == counted
+    assert all(point == {sc.AGENT_NAME: "helper", sc.REQUEST_MODEL: "scripted"} for point, _ in points)
+    on_spans = [attributes(span).get(sc.USAGE_CACHE_READ_TOKENS, 0) for span in observed.chats]
+    assert on_spans == [tokens or 0 for tokens in told]
+    assert sum(counted) <= observed.total(sc.HISTORY_INPUT_TOKENS_METRIC.name)
 
 
 # --- K: errors, names, turns -----------------------------------------------------------------------------------------
