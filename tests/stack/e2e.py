@@ -93,11 +93,15 @@ class Program:
         self._lines.append(text)
         return text.strip()
 
-    def say(self, text: str) -> str:
-        """Hand it a line, and return what it answers."""
+    def tell(self, text: str) -> None:
+        """Hand it a line."""
         assert self._running.stdin is not None
         self._running.stdin.write(f"{text}\n")
         self._running.stdin.flush()
+
+    def say(self, text: str) -> str:
+        """Hand it a line, and return what it answers."""
+        self.tell(text)
         return self.line()
 
     def runs(self, count: int) -> Truth:
@@ -221,7 +225,7 @@ class Stack:
         return self.prometheus.value(expression, end) or 0.0
 
     def wait_for_last(
-        self, form: Form, service: str, expected: float, metric: str = TOKENS, seconds: float = 15
+        self, form: Form, service: str, expected: float, metric: str = TOKENS, seconds: float = 30
     ) -> bool:
         """Wait until the newest values of all series of a service add up to this; False when they do not in time."""
         expression = f"sum(last_over_time({metric}{{{self._selector(form, service)}}}[10m]))"

@@ -98,6 +98,11 @@ class Process:
                 self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**kept, **self.variables}
             )
 
+    @property
+    def pid(self) -> int:
+        assert self._running is not None
+        return self._running.pid
+
     def alive(self) -> bool:
         return self._running is not None and self._running.poll() is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from opentelemetry import metrics, trace
 from smolagents import CodeAgent
 
 from tests.scripted import Script, Truth, agent, step_replies
@@ -27,3 +28,9 @@ def told(truth: Truth, runs: int | None = None) -> str:
 def tell(truth: Truth, runs: int | None = None) -> None:
     """Print it."""
     print(told(truth, runs), flush=True)
+
+
+def export() -> None:
+    """Send what there is, so that a connection is open when the process forks."""
+    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
+        provider.force_flush()  # type: ignore[union-attr]

@@ -3,16 +3,8 @@
 import os
 import sys
 
-from opentelemetry import metrics, trace
-
 from tests.scripted import Truth
-from tests.stack.programs_under_test.common import one_run
-
-
-def export() -> None:
-    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
-        provider.force_flush()  # type: ignore[union-attr]
-
+from tests.stack.programs_under_test.common import export, one_run
 
 if __name__ == "__main__":
     one_run(Truth())

@@ -1,7 +1,8 @@
 """Runs in a pool of processes: `pool.py fork|spawn|terminate RUNS_BEFORE RUNS_IN_THE_POOL`.
 
 `terminate` is `multiprocessing.Pool`, whose workers get SIGTERM when its `with` block ends; the others are
-`ProcessPoolExecutor`, whose workers end by themselves. Before the pool the parent may do runs of its own.
+`ProcessPoolExecutor`, whose workers end by themselves. Before the pool the parent may do runs of its own; it
+has exported them when it forks.
 """
 
 import multiprocessing
@@ -9,7 +10,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.scripted import Truth
-from tests.stack.programs_under_test.common import one_run, tell
+from tests.stack.programs_under_test.common import export, one_run, tell
 
 
 def work(_: int) -> tuple[int, int, int]:
@@ -22,6 +23,8 @@ def main(kind: str, before: int, count: int) -> None:
     truth = Truth()
     for _ in range(before):
         one_run(truth)
+    if before:
+        export()
     context = multiprocessing.get_context("spawn" if kind == "spawn" else "fork")
     if kind == "terminate":
         with context.Pool(3) as pool:

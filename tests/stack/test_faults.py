@@ -1,0 +1,455 @@
+"""What goes wrong on the way: what was sent, what arrived, and what the program noticed of it.
+
+Real programs and the real collector; the backend is an in-process OTLP receiver, so that what arrived is known to the
+span. Each fault has a collector and a backend of its own. docs/backends.md has the same table.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from otel_smol import semconv as sc
+
+from .e2e import QUICK, Program, Truth, launch, truth_in
+from .programs import ROOT, Collector, require, wait_for
+from .sink import Sink
+
+DOCUMENT = ROOT / "docs" / "backends.md"
+SPANS_PER_RUN = 10
+"""A run of `runs.py`: itself, and three times a step, its call and its tool (the last one is `final_answer`)."""
+
+AT_ONCE = 3.0
+"""Seconds that the end of a program may take when all is well; it takes 0.2 on an idle machine."""
+EXIT_SECONDS = 5.0
+"""`OTEL_SMOL_EXIT_SECONDS` by default."""
+IN_TIME = EXIT_SECONDS + 2
+SDK_ALONE = {"OTEL_SMOL_EXIT_SECONDS": "0", "OTEL_SMOL_QUIET_EXPORTERS": "false"}
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a fault did."""
+
+    sent: Truth
+    sent_spans: int
+    spans: int
+    tokens: float
+    ending: float
+    """Seconds from its last word, or the signal, to its end."""
+    code: int | None
+    lines: tuple[str, ...]
+    """What it wrote on stderr."""
+    some_spans: Range = (0, 0)
+    some_tokens: Range = (0, 0)
+    """Where a part arrives: how much at least and at most."""
+    working: float = 0
+    """Seconds that its runs took."""
+
+
+class Scene:
+    """A folder, a backend and a collector, and programs that send to it."""
+
+    def __init__(self, folder: Path, at_the_end: ExitStack) -> None:
+        self.folder, self._at_the_end = folder, at_the_end
+        folder.mkdir()
+        self.sink = Sink().start()
+        at_the_end.callback(self.sink.stop)
+
+    def collector(self, queue: str = "100000") -> Collector:
+        collector = Collector(
+            self.folder / "collector",
+            program=require("otelcol-contrib"),
+            OTELCOL_TRACES_ENDPOINT=self.sink.url,
+            OTELCOL_METRICS_ENDPOINT=self.sink.url,
+            OTELCOL_QUEUE_SIZE=queue,
+        )
+        self._at_the_end.callback(collector.process.kill)
+        return collector.start()
+
+    def program(self, endpoint: str, script: str, *arguments: str, **variables: str) -> Program:
+        to = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        errors = self.folder / "program.err"
+        return launch(self._at_the_end, script, *arguments, errors=errors, **{**QUICK, **to, **variables})
+
+    def tokens(self) -> float:
+        """The newest value of each series of each process, added up."""
+        newest: dict[tuple[object, ...], float] = {}
+        for where, metric in self.sink.metrics():
+            if metric.name == sc.HISTORY_INPUT_TOKENS_METRIC.name:
+                for point in metric.sum.data_points:
+                    key = (where["service.instance.id"], str(sorted(str(each) for each in point.attributes)))
+                    newest[key] = max(newest.get(key, 0), point.as_int)
+        return sum(newest.values())
+
+    def spans(self) -> int:
+        return len({span.span_id for span in self.sink.spans()})
+
+    def outcome(self, program: Program, sent: Truth, spans: int, ending: float, patience: float = 30) -> Outcome:
+        """Wait until all has arrived, or no more is to be hoped for; then for what might come on top of it."""
+        until = time.monotonic() + patience
+        while (self.spans() < spans or self.tokens() < sent.input) and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(min(2.0, patience))
+        lines = tuple(program.stderr())
+        return Outcome(sent, spans, self.spans(), self.tokens(), ending, program.code, lines)
+
+
+def ended(program: Program) -> float:
+    """End it, or wait for its end: how long that takes."""
+    began = time.monotonic()
+    program.end()
+    return time.monotonic() - began
+
+
+# --- the faults ------------------------------------------------------------------------------------------------------
+
+
+def runs_and_end(scene: Scene, endpoint: str, patience: float, **variables: str) -> Outcome:
+    """Three runs, then the end of the program: how long that takes, and what arrives."""
+    program = scene.program(endpoint, "runs.py", **variables)
+    program.runs(1)  # imports
+    began = time.monotonic()
+    sent = program.runs(2)
+    working = time.monotonic() - began
+    return replace(scene.outcome(program, sent, 3 * SPANS_PER_RUN, ended(program), patience), working=working)
+
+
+def nothing_wrong(scene: Scene) -> Outcome:
+    return runs_and_end(scene, scene.collector().otlp, patience=30)
+
+
+def no_collector(scene: Scene, protocol: str = "http/protobuf", **variables: str) -> Outcome:
+    return runs_and_end(scene, "http://127.0.0.1:9", patience=0, OTEL_EXPORTER_OTLP_PROTOCOL=protocol, **variables)
+
+
+def no_collector_for_a_pool(scene: Scene) -> Outcome:
+    """Three workers, each of which ends in its time; the parent has nothing to send. From its beginning to its end."""
+    began = time.monotonic()
+    program = scene.program("http://127.0.0.1:9", "pool.py", "fork", "0", "3")
+    sent = truth_in(program.line())
+    program.end()
+    return scene.outcome(program, sent, 3 * SPANS_PER_RUN, time.monotonic() - began, patience=0)
+
+
+def never_answers(scene: Scene, protocol: str = "http/protobuf") -> Outcome:
+    with silent_listener() as address:
+        return runs_and_end(scene, address, patience=0, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
+
+
+@contextmanager
+def silent_listener() -> Iterator[str]:
+    """Takes connections and says nothing."""
+    taken: list[socket.socket] = []
+
+    def accept() -> None:
+        try:
+            while True:
+                taken.append(listener.accept()[0])
+        except OSError:
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    for each in taken:
+        each.close()
+
+
+def killed_and_back(scene: Scene, away: float = 2.0, **variables: str) -> Outcome:
+    """kill -9 in the middle of a run, and started again on the same port; the process works on all the time."""
+    collector = scene.collector()
+    program = scene.program(collector.otlp, "runs.py", **variables)
+    program.runs(2)
+    wait_for(lambda: scene.spans() == 2 * SPANS_PER_RUN, "what was sent before")
+    program.tell("60")  # a second or more of runs, one after the other
+    time.sleep(0.3)
+    collector.process.kill()
+    killed = time.monotonic()
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(time.sleep, away)
+        back = beside.submit(collector.start)  # one after the other
+        count = truth_in(program.line()).runs
+        assert time.monotonic() - killed > 0.05, "no run went on when the collector was killed"
+        while not back.done():
+            count = program.runs(1).runs
+            time.sleep(0.5)
+        back.result()
+    sent = program.runs(2)
+    wait_for(lambda: scene.tokens() == sent.input, "the next export")
+    outcome = scene.outcome(program, sent, sent.runs * SPANS_PER_RUN, ended(program), patience=8 if variables else 30)
+    # Two runs before are safe, and two after; what was made last before the collector came back can wait for it, too.
+    return replace(outcome, some_spans=(4 * SPANS_PER_RUN, count * SPANS_PER_RUN))
+
+
+DOWN_SECONDS = 60.0
+
+
+def backend_down(scene: Scene) -> Outcome:
+    """The backend is away for a minute; a program has long ended when it comes back."""
+    collector = scene.collector()
+    scene.sink.stop()
+    began = time.monotonic()
+    program = scene.program(collector.otlp, "runs.py")
+    sent = program.runs(5)
+    ending = ended(program)
+    time.sleep(began + DOWN_SECONDS - time.monotonic())
+    assert scene.spans() == 0
+    scene.sink.start()
+    return scene.outcome(program, sent, 5 * SPANS_PER_RUN, ending, patience=60)
+
+
+QUEUE = 1000
+"""The smallest queue that the collector takes, in spans."""
+BATCH = 512
+"""Spans in a request of the SDK, by default."""
+
+
+def queue_full(scene: Scene) -> Outcome:
+    """Backend down, and more spans than the queue holds; the process lives until the backend is back."""
+    collector = scene.collector(str(QUEUE))
+    scene.sink.stop()
+    program = scene.program(collector.otlp, "runs.py", OTEL_EXPORTER_OTLP_TIMEOUT="2")
+    program.runs(3 * QUEUE // SPANS_PER_RUN)
+    time.sleep(3)
+    scene.sink.start()
+    sent = program.runs(1)
+    wait_for(lambda: scene.tokens() == sent.input, "an export that the queue has room for", 60)
+    outcome = scene.outcome(program, sent, sent.runs * SPANS_PER_RUN, ended(program), patience=5)
+    # A request that would not fit whole is refused; what was made when there was room again comes on top.
+    return replace(outcome, some_spans=(QUEUE - BATCH, 2 * QUEUE))
+
+
+def signalled(scene: Scene, number: signal.Signals) -> Outcome:
+    """A signal in the third step: all that has ended arrives, and step and run, which are ended as interrupted."""
+    program = scene.program(scene.collector().otlp, "half_way.py")
+    sent = truth_in(program.line())
+    program.send(number)
+    began = time.monotonic()
+    program.wait()
+    spans = SPANS_PER_RUN - (number == signal.SIGTERM)  # the tool that goes on; Ctrl-C lets it end first
+    return scene.outcome(program, sent, spans, time.monotonic() - began)
+
+
+def ends(scene: Scene, how: str) -> Outcome:
+    """The second run ends in its third step, by the program's own doing."""
+    program = scene.program(scene.collector().otlp, "ends.py", how)
+    sent = truth_in(program.line())
+    ending = ended(program)
+    outcome = scene.outcome(program, sent, 2 * SPANS_PER_RUN, ending, patience=4 if how == "os_exit" else 30)
+    # `os._exit` comes 1.5 seconds after the last call: all is exported but step, tool and run, which never end.
+    return replace(outcome, some_spans=(SPANS_PER_RUN, 2 * SPANS_PER_RUN - 3), some_tokens=(1, sent.input))
+
+
+def killed(scene: Scene) -> Outcome:
+    """SIGKILL of the program: what was exported before is safe, the rest is lost."""
+    rarely = {"OTEL_METRIC_EXPORT_INTERVAL": "3000", "OTEL_BSP_SCHEDULE_DELAY": "3000"}
+    program = scene.program(scene.collector().otlp, "runs.py", **rarely)
+    before = program.runs(2)
+    wait_for(lambda: scene.tokens() == before.input and scene.spans() == 2 * SPANS_PER_RUN, "two runs")
+    sent = program.runs(2)
+    program.send(signal.SIGKILL)
+    began = time.monotonic()
+    program.wait()
+    outcome = scene.outcome(program, sent, 4 * SPANS_PER_RUN, time.monotonic() - began, patience=4)
+    return replace(
+        outcome, some_spans=(2 * SPANS_PER_RUN, 4 * SPANS_PER_RUN - 1), some_tokens=(before.input, sent.input)
+    )
+
+
+def forked(scene: Scene, kind: str, protocol: str = "http/protobuf") -> Outcome:
+    """A pool whose parent has done a run, and exported it, when it forks."""
+    collector = scene.collector()
+    endpoint = collector.otlp if protocol != "grpc" else f"http://127.0.0.1:{collector.grpc}"
+    program = scene.program(endpoint, "pool.py", kind, "1", "6", OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
+    sent = truth_in(program.line())
+    outcome = scene.outcome(program, sent, 7 * SPANS_PER_RUN, ended(program))
+    instances = {where["service.instance.id"] for where, _ in scene.sink.metrics()}
+    assert 2 <= len(instances) <= 4
+    return outcome
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row: how it is brought about, what of spans and tokens arrives, and how the program ends."""
+
+    name: str
+    run: Callable[[Scene], Outcome]
+    spans: str = "all"
+    tokens: str = "all"
+    end: str = "at once"
+    code: int = 0
+    within: float = AT_ONCE
+    says: int = 0
+    """Lines of an exporter or of ours at most."""
+    last_line: str = ""
+    """Of the program's own traceback."""
+
+    @property
+    def row(self) -> str:
+        return f"| {self.name} | {self.spans} | {self.tokens} | {self.end} |"
+
+
+def fault_without(name: str, run: Callable[[Scene], Outcome]) -> Fault:
+    """Nobody to send to."""
+    return Fault(name, run, "none", "none", "after 5 s, one line", within=IN_TIME, says=1)
+
+
+SOME = "what was exported"
+FAULTS = [
+    Fault("nothing", nothing_wrong),
+    fault_without("no collector", no_collector),
+    Fault(
+        "the same with the SDK's own end",
+        lambda scene: no_collector(scene, **SDK_ALONE),
+        "none",
+        "none",
+        "after 7 to 20 s, a line for each retry",
+        within=30,
+        says=100,
+    ),
+    fault_without("no collector, gRPC", lambda scene: no_collector(scene, "grpc")),
+    fault_without("a collector that takes and never answers", never_answers),
+    fault_without("the same, gRPC", lambda scene: never_answers(scene, "grpc")),
+    Fault(
+        "no collector, forked workers",
+        no_collector_for_a_pool,
+        "none",
+        "none",
+        "after 5 s of each worker, a line of each",
+        within=2 * EXIT_SECONDS + AT_ONCE,
+        says=3,
+    ),
+    Fault("the collector killed with -9, back after 3 s", killed_and_back),
+    Fault(
+        "away for longer than the SDK tries",
+        lambda scene: killed_and_back(scene, 7, OTEL_EXPORTER_OTLP_TIMEOUT="2"),
+        "all but those of that time",
+        end="at once; two lines before",
+        says=2,
+    ),
+    Fault("the backend down for a minute", backend_down),
+    Fault(
+        "the collector's disk queue full",
+        queue_full,
+        "as many as it holds",
+        end="at once; two lines before",
+        says=2,
+    ),
+    Fault("SIGTERM", lambda scene: signalled(scene, signal.SIGTERM), code=-signal.SIGTERM),
+    Fault(
+        "Ctrl-C",
+        lambda scene: signalled(scene, signal.SIGINT),
+        end="when the tool returns, as without us",
+        code=-signal.SIGINT,
+        within=6 + AT_ONCE,
+        last_line="KeyboardInterrupt",
+    ),
+    Fault("an exception", lambda scene: ends(scene, "raise"), code=1, last_line="Abort"),
+    Fault("`sys.exit`", lambda scene: ends(scene, "exit"), code=3),
+    Fault("`os._exit`", lambda scene: ends(scene, "os_exit"), SOME, SOME, code=4),
+    Fault("SIGKILL", killed, SOME, SOME, code=-signal.SIGKILL),
+    Fault("forked workers", lambda scene: forked(scene, "fork")),
+    Fault("forked workers, gRPC", lambda scene: forked(scene, "fork", "grpc")),
+    Fault("forked workers that get SIGTERM", lambda scene: forked(scene, "terminate")),
+]
+
+
+class Measured:
+    """All faults, six at a time: they mostly wait. The longest begins first."""
+
+    def __init__(self, folder: Path, at_the_end: ExitStack) -> None:
+        self._folder, self._at_the_end = folder, at_the_end
+        self._found: dict[str, Outcome | BaseException] = {}
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(self._run, sorted(range(len(FAULTS)), key=lambda index: FAULTS[index].run != backend_down)))
+
+    def _run(self, index: int) -> None:
+        fault = FAULTS[index]
+        try:
+            self._found[fault.name] = fault.run(Scene(self._folder / str(index), self._at_the_end))
+        except BaseException as failure:
+            self._found[fault.name] = failure
+
+    def __getitem__(self, fault: Fault) -> Outcome:
+        found = self._found[fault.name]
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
+    with ExitStack() as at_the_end:
+        yield Measured(tmp_path_factory.mktemp("faults"), at_the_end)
+
+
+each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+
+
+@each_fault
+def test_what_arrives(fault: Fault, measured: Measured) -> None:
+    """P70, P71: spans and tokens, sent against arrived."""
+    outcome = measured[fault]
+    print(f"spans {outcome.spans} of {outcome.sent_spans}, tokens {outcome.tokens:.0f} of {outcome.sent.input}")
+    check(fault.spans, outcome.sent_spans, outcome.spans, outcome.some_spans)
+    check(fault.tokens, outcome.sent.input, outcome.tokens, outcome.some_tokens)
+
+
+def check(share: str, sent: float, arrived: float, some: Range) -> None:
+    match share:
+        case "all":
+            assert arrived == sent
+        case "none":
+            assert arrived == 0
+        case _:
+            assert some[0] <= arrived <= some[1]
+            assert some[0] > 0
+
+
+@each_fault
+def test_how_the_program_ends(fault: Fault, measured: Measured) -> None:
+    """As without us: the same code, in time, and its own words on stderr; of an exporter or of us few, or none."""
+    outcome = measured[fault]
+    print(f"{outcome.ending:.1f} s, code {outcome.code}, {len(outcome.lines)} lines")
+    assert outcome.code == fault.code
+    assert outcome.ending < fault.within
+    of_exports = [line for line in outcome.lines if "export" in line or line.startswith("otel_smol")]
+    assert len(of_exports) <= fault.says
+    if fault.last_line:
+        assert outcome.lines[0].startswith("Traceback")
+        assert outcome.lines[-1].startswith(fault.last_line)
+    else:
+        assert list(outcome.lines) == of_exports
+
+
+def test_the_runs_do_not_wait(measured: Measured) -> None:
+    """Without a collector, or with a silent one, the runs take no longer than else."""
+    healthy = measured[FAULTS[0]]
+    for fault in FAULTS[1:6]:
+        assert measured[fault].working < healthy.working + 1, fault.name
+
+
+def test_what_the_sdk_alone_would_do(measured: Measured) -> None:
+    """The control: its end takes longer than ours may, and it says each retry of each signal."""
+    alone = measured[FAULTS[2]]
+    assert alone.ending > IN_TIME
+    assert len(alone.lines) >= 4
+
+
+def test_the_document_has_the_table() -> None:
+    """docs/backends.md: a row for each fault, and no other."""
+    _, _, text = DOCUMENT.read_text().partition("\n| what happens |")
+    table, _, _ = text.partition("\n\n")
+    assert table.splitlines()[2:] == [fault.row for fault in FAULTS]
