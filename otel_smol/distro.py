@@ -1,8 +1,8 @@
 """Defaults under `opentelemetry-instrument` that the SDK does not have: an end in time, and few words about an outage.
 
-With a collector that is gone, the SDK's own exit takes as long as its retries, one signal after the other: 7 to 20 s; and
-each retry is a line on stderr, 20 to 32 of them in a minute. Both can be switched off
-(`OTEL_SMOL_EXIT_SECONDS=0`, `OTEL_SMOL_QUIET_EXPORTERS=false`).
+With a collector that is gone, the SDK's own exit takes as long as its retries, one signal after the other: 7 to 20 s;
+and each retry is a line on stderr, 20 to 32 of them in a minute. Both can be switched off (`OTEL_SMOL_EXIT_SECONDS=0`,
+`OTEL_SMOL_QUIET_EXPORTERS=false`).
 """
 
 from __future__ import annotations

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
@@ -49,6 +51,7 @@ class Sink:
         self.url = f"http://127.0.0.1:{self.port}"
         self.resource_spans: list[ResourceSpans] = []
         self.resource_metrics: list[ResourceMetrics] = []
+        self.resource_logs: list[ResourceLogs] = []
         self._lock = threading.Lock()
         self._server: ThreadingHTTPServer | None = None
 
@@ -89,10 +92,16 @@ class Sink:
                 self.resource_spans += ExportTraceServiceRequest.FromString(body).resource_spans
             elif path.endswith("/v1/metrics"):
                 self.resource_metrics += ExportMetricsServiceRequest.FromString(body).resource_metrics
+            elif path.endswith("/v1/logs"):
+                self.resource_logs += ExportLogsServiceRequest.FromString(body).resource_logs
 
     def spans(self) -> list[Span]:
         with self._lock:
             return [s for r in self.resource_spans for scope in r.scope_spans for s in scope.spans]
+
+    def logs(self) -> list[LogRecord]:
+        with self._lock:
+            return [record for r in self.resource_logs for scope in r.scope_logs for record in scope.log_records]
 
     def metrics(self) -> list[tuple[Mapping[str, Value], Metric]]:
         """Each metric with the attributes of its resource."""

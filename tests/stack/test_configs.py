@@ -19,6 +19,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "push": (),
     "one writer": ("one-writer",),
     "metrics from spans": ("span-metrics",),
+    "content as events": ("logs",),
     "tail sampling": ("tail-sampling",),
     "metrics from spans, tail sampling": ("span-metrics", "tail-sampling"),
     "agent of a gateway": ("gateway-agent",),
