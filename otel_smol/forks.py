@@ -44,6 +44,8 @@ SENDERS = (
 )
 """Where a provider of the SDK keeps what calls the exporters: periodic readers and batch processors."""
 
+OTLP_OVER_HTTP = "opentelemetry.exporter.otlp.proto.http."
+
 _LOCKS = type(threading.Lock()), type(threading.RLock())
 
 _left_behind: list[Any] = []
@@ -149,12 +151,14 @@ def _senders(providers: Iterable[Any]) -> Iterator[Any]:
 
 def _sessions(sender: Any) -> list[Any]:
     """The `requests.Session` of an OTLP/HTTP exporter. gRPC sees to its connections itself."""
-    exporter = getattr(sender, "_exporter", None)
-    if not type(exporter).__module__.startswith("opentelemetry.exporter.otlp.proto.http."):
+    exporter: Any = getattr(sender, "_exporter", None)
+    if not any(str(base.__module__).startswith(OTLP_OVER_HTTP) for base in type(exporter).__mro__):
         return []
-    owner: Any = exporter._client._transport if hasattr(exporter, "_client") else exporter  # type: ignore[union-attr]
-    if not type(owner).__module__.startswith("opentelemetry.exporter.") or hasattr(owner, "_pool"):
-        return []  # a transport that is not the SDK's, or not its usual one
+    owner = exporter
+    if hasattr(exporter, "_client"):  # from 1.45 on
+        owner = exporter._client._transport
+        if not str(type(owner).__module__).startswith("opentelemetry.") or hasattr(owner, "_pool"):
+            return []  # a transport that is not the SDK's, or not its usual one
     return [owner._session] if hasattr(owner._session, "adapters") else []
 
 

@@ -163,10 +163,9 @@ def _flush(providers: list[Any]) -> None:
         with guarded("flushing at the end of a worker"):
             provider.force_flush(int(FLUSH_SECONDS * 1000))
 
-    open_ones = [
-        each for each in providers if not getattr(each, "_shutdown", False)
-    ]  # by `atexit`, from Python 3.13 on
-    threads = [threading.Thread(target=flush, args=(provider,), daemon=True) for provider in open_ones]
+    # From Python 3.13 on a worker runs its `atexit` handlers first, and the SDK's may be one of them.
+    running = [each for each in providers if not getattr(each, "_shutdown", False)]
+    threads = [threading.Thread(target=flush, args=(provider,), daemon=True) for provider in running]
     until = time.monotonic() + FLUSH_SECONDS
     for thread in threads:
         thread.start()

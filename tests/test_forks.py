@@ -399,6 +399,29 @@ if __name__ == "__main__":
     assert len(ports) == 2
 
 
+def test_a_worker_that_alone_imports_smolagents(tmp_path: Path) -> None:
+    """The parent has never heard of agents, so nothing of ours was there when it forked."""
+    source = """
+import multiprocessing, sys
+
+def work():
+    from tests.scripted import Truth
+    from tests.stack.programs_under_test.common import one_run
+    one_run(Truth())
+
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join()
+    assert worker.exitcode == 0
+    assert "smolagents" not in sys.modules
+"""
+    with server() as (address, ports):
+        done = run(tmp_path, source, address, **AS_PYTHON_WARNS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(ports) == 1
+
+
 DEAF = """
 import os, signal, threading, time
 from otel_smol import forks
