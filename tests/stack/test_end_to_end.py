@@ -136,6 +136,27 @@ def test_the_example_with_a_model_behind_http(stack: Stack) -> None:
     assert stack.total("push", service, begin=begin) == server.truth.input_tokens
 
 
+def test_straight_to_the_backends(stack: Stack) -> None:
+    """Without a collector: the variables of docs/backends.md, traces to Jaeger and metrics to Prometheus."""
+    service, begin = stack.service(), time.time()
+    program = stack.start(
+        EXAMPLE,
+        service=service,
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+        OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"{jaeger(stack).otlp}/v1/traces",
+        OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{stack.prometheus.otlp}/v1/metrics",
+        OTEL_TRACES_EXPORTER="otlp,console",
+    )
+    lines = program.end()
+    assert (program.code, program.stderr()) == (0, [])
+    tokens = next(int(match[1]) for line in lines if (match := re.search(r"billed: (\d+) input", line)))
+    assert stack.wait_for_last("push", service, tokens)
+    assert stack.total("push", service, begin=begin) == tokens
+    sent = spans_printed(lines)
+    (trace,) = {bytes.fromhex(span["context"]["trace_id"][2:]) for span in sent}
+    wait_for(lambda: len(jaeger(stack).trace(trace)) == len(sent), "every span in Jaeger")
+
+
 # --- series ----------------------------------------------------------------------------------------------------------
 
 
