@@ -9,12 +9,12 @@ INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check $(if $(CO
 .DEFAULT_GOAL := help
 
 help: ## What there is
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 demo: $(VENV)/.package ## Run a real agent on this machine and show what its steps cost
 	@$(BIN)/otel-smol demo $(ARGS)
 
-test: $(VENV)/.test ## Run the tests; those of the stack need `make stack` and are skipped without
+test: $(VENV)/.test ## Run the tests; what needs `make stack` or `make backends` is skipped without
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 check: lint format-check typecheck ## Lint, format and types, as CI does
@@ -38,8 +38,21 @@ upstream: $(VENV)/.upstream ## Run smolagents' own tests with and without otel_s
 bench: $(VENV)/.test ## What watching costs (run nothing else meanwhile)
 	@$(BIN)/python -m benchmarks.cost $(ARGS)
 
-stack: ## Build the collector, Prometheus, Jaeger and docker-compose for the tests (Go needed; once)
+bench-collector: $(VENV)/.test ## What a collector takes, and what sending costs (needs `make stack`)
+	@$(BIN)/python -m benchmarks.collector $(ARGS)
+
+stack: ## Build collector, Prometheus, Alertmanager, Jaeger and docker-compose for the tests (Go needed; once)
 	@$(PYTHON) tools/stack/build.py $(ARGS)
+
+backends: ## Install a model server, Phoenix and MLflow for the tests (Python 3.11 or newer, a C++ compiler; once)
+	@$(PYTHON) tools/backends/build.py $(ARGS)
+
+dashboards: $(VENV)/.grafana ## Make the dashboards and alerts of grafana/ anew from the code
+	@$(BIN)/python -m grafana.build
+	@$(BIN)/python -m grafana.alerts
+
+previews: $(VENV)/.grafana ## Draw grafana/preview/ anew from real runs (needs `make stack` and Node 20)
+	@$(BIN)/python -m grafana.preview
 
 reference: $(VENV)/.package ## Make docs/reference.md anew from the code
 	@$(BIN)/python tools/reference.py
@@ -60,6 +73,10 @@ $(VENV)/.test: $(VENV)/.package
 	@$(INSTALL) -e '.[$(EXTRAS)]'
 	@touch $@
 
+$(VENV)/.grafana: $(VENV)/.test
+	@$(INSTALL) -e '.[$(EXTRAS),grafana]'
+	@touch $@
+
 $(VENV)/.upstream: $(VENV)/.test
 	@$(INSTALL) -e '.[$(EXTRAS),upstream]'
 	@touch $@
@@ -68,4 +85,5 @@ $(VENV)/.dev: $(VENV)/.test
 	@$(INSTALL) -e '.[$(EXTRAS),dev]'
 	@touch $@
 
-.PHONY: help demo test check lint format format-check typecheck upstream bench stack reference picture
+.PHONY: help demo test check lint format format-check typecheck upstream bench bench-collector stack backends \
+	dashboards previews reference picture

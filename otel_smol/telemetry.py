@@ -610,8 +610,8 @@ def history_attributes(call: Call) -> dict[str, AttributeValue]:
 
 
 def _say_why_it_ended(invocation: InferenceInvocation) -> None:
-    """The library has deprecated the reason within a message and writes null, but the schema's readers want one (Phoenix
-    shows no answer without).
+    """In each message, too: the library has deprecated the reason there and writes null, but readers of the schema want
+    one. Phoenix shows no answer without.
     """
     if not invocation.output_messages:
         return
