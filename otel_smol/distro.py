@@ -11,12 +11,15 @@ import atexit
 import logging
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics, trace
 from opentelemetry._logs import get_logger_provider
 
+from otel_smol import forks
 from otel_smol.guard import guarded, logger
 
 if TYPE_CHECKING:
@@ -95,17 +98,28 @@ class Exit:
         self.prepare()
 
     def prepare(self) -> None:
-        """Start the threads; again in a forked child, to which they do not come along. Only one is waited for."""
+        """Start the threads; again in a forked child, to which they do not come along. Only one is waited for.
+
+        None as long as nothing can be sent: from Python 3.12 on whoever forks beside another thread is warned.
+        """
         self._begun, self._dismissed, self._done = False, False, list[Any]()
-        gates = [(_closed(), provider) for provider in providers()]
-        self._gate, self._count = _closed(), len(gates)
-        _start(self._coordinate, self._gate, gates)
+        self._gate, self._gates, self._count = _closed(), [(_closed(), each) for each in providers()], 0
+        if self._sends():
+            self._count = len(self._gates)
+            _start(self._coordinate)
 
     def begin(self) -> None:
         """Let the threads go. Safe to call twice, from a signal handler too."""
         if not self._begun:
             self._begun = True
-            self._gate.release()
+            with suppress(RuntimeError):  # another thread has just done the same, or the process ends already
+                if not self._count and not self._dismissed and self._sends():  # the program gave it an exporter since
+                    start_new_thread(self._coordinate, ())  # one that takes no lock
+                    self._count = len(self._gates)
+                self._gate.release()
+
+    def _sends(self) -> bool:
+        return not all(forks.idle(provider) for _, provider in self._gates)
 
     def dismiss(self) -> None:
         """Let the threads go home: nothing is to be done."""
@@ -132,9 +146,10 @@ class Exit:
             reason[:300],
         )
 
-    def _coordinate(self, gate: Lock, gates: list[tuple[Lock, Any]]) -> None:
+    def _coordinate(self) -> None:
+        gates = self._gates
         alone = [each for each in gates if not _starts(self._shut_down, *each)]
-        gate.acquire()
+        self._gate.acquire()
         if not self._dismissed:
             self._end_runs()
             time.sleep(BIRTH_SECONDS)

@@ -140,6 +140,16 @@ def _change(owner: Any, name: str, value: Any) -> Change:
     return Change(owner, name, value)
 
 
+def idle(provider: Any) -> bool:
+    """Whether this is a provider of the SDK that nothing was given to send with."""
+    for module, name, path in SENDERS:
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None and isinstance(provider, kind):
+            with suppress(AttributeError):
+                return not functools.reduce(getattr, path, provider)
+    return False
+
+
 def _senders(providers: Iterable[Any]) -> Iterator[Any]:
     for provider in providers:
         for module, name, path in SENDERS:

@@ -29,6 +29,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from otel_smol import forks
 from tests.programs import command, environment, run
+from tests.stack.sink import Sink
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 
@@ -332,6 +333,37 @@ if __name__ == "__main__":
 """
     printed = ends_well(tmp_path, source).split()
     assert printed == ["child", "spawned", "fork"]  # the control: a fork is seen
+
+
+def test_no_thread_where_nothing_is_sent(tmp_path: Path) -> None:
+    """Nor a warning of Python's at a fork; the SDK with exporters has threads of its own (the control)."""
+    source = "print(threading.active_count(), forked(lambda: None))"
+    done = run(tmp_path, START + source, None, **NOWHERE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 0\n", "")
+    with server() as (address, _):
+        threads, code = ends_well(tmp_path, source, address).split()
+    assert int(threads) > 1
+    assert code == "0"
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os.kill(os.getpid(), signal.SIGTERM)"])
+def test_an_exporter_that_came_late(end: str, tmp_path: Path) -> None:
+    """No exporter by variables, but one by the program's own code: it sends what is there at the end all the same."""
+    source = """
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+address = sys.argv[1] + "/v1/traces"
+trace.get_tracer_provider().add_span_processor(BatchSpanProcessor(OTLPSpanExporter(address)))
+one_run(Truth())
+"""
+    sink = Sink().start()
+    try:
+        done = run(tmp_path, f"{START}{source}{end}", None, sink.url, **NOWHERE)
+    finally:
+        sink.stop()
+    assert (done.returncode, done.stderr) == (0 if "exit" in end else -signal.SIGTERM, "")
+    assert len(sink.spans()) == 10
 
 
 def test_a_worker_does_not_hear_its_children_s_signals(tmp_path: Path) -> None:
