@@ -1,8 +1,8 @@
 """How many agent steps one collector takes with the shipped configuration, and what a process pays for sending them.
 
-    python -m benchmarks.collector [--seconds 5] [--steps 5,20,80,160] [--repeats 3]
+    python -m benchmarks.collector [--seconds 5] [--steps 5,20,80,160] [--repeats 5]
 
-Needs the collector of `make stack`. All runs on this machine, on loopback, for about two minutes: recorded runs of a
+Needs the collector of `make stack`. All runs on this machine, on loopback, for about four minutes: recorded runs of a
 real agent are sent as fast as four connections allow, and a backend that takes everything stands behind the collector.
 They share the machine's cores, so the CPU per step says more than the steps per second. Run nothing else meanwhile.
 """
@@ -35,7 +35,7 @@ from tests.stack.programs import Collector, require, wait_for
 RUN_STEPS = 20
 """Steps of the recorded run, which is one request."""
 CONNECTIONS = 4
-STEPS_PER_CHILD = 320
+STEPS_PER_CHILD = 640
 """What a process does when its cost is taken: as many runs as make so many steps."""
 MODULE = [sys.executable, "-m", "benchmarks.collector"]
 
@@ -44,7 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--steps", default="5,20,80,160", help="steps per run, with commas")
-    parser.add_argument("--repeats", type=int, default=3, help="processes per cell, of which the cheapest counts")
+    parser.add_argument("--repeats", type=int, default=5, help="processes per cell, of which the cheapest counts")
     parser.add_argument("--record", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
