@@ -11,6 +11,9 @@ from otel_smol.guard import logger
 
 T = TypeVar("T")
 
+MOST = 1 << 53
+"""No limit is higher: what a JSON number, and so every dashboard, can still tell from its neighbour."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -36,7 +39,7 @@ class Limits:
         for item in text.split(","):
             name, equals, number = item.rpartition("=")
             name = name.strip() if equals else "*"
-            if not name or name in limits or int(number) <= 0:
+            if not name or name in limits or not 0 < int(number) <= MOST:
                 raise ValueError(item)
             limits[name] = int(number)
         return Limits(limits.pop("*", None), limits)
@@ -174,7 +177,7 @@ def _value(option: Option, arguments: Mapping[str, object], environment: Mapping
         given, origin = environment[option.variable], option.variable
     else:
         return option.default
-    if isinstance(given, type(option.default)):
+    if isinstance(given, (bool, Limits)) and isinstance(given, type(option.default)):
         return given
     try:
         return option.parse(given)

@@ -140,21 +140,37 @@ class Planning:
         return _positive_sum(prompt, growth * self.interval, count)
 
 
-def forecast(fit: Fit | None, max_steps: int, planning: Planning | None = None, *, other_tokens: int = 0) -> int | None:
-    """Own input tokens of the run if it uses all of ``max_steps`` action steps. None before the third action call.
+MAX_FORECAST = 1 << 53
+"""What is not below this says nothing (``max_steps`` of a billion stands for "no limit"), and OTLP cannot carry it."""
+
+
+def forecast(
+    fit: Fit | None,
+    max_steps: int | None,
+    planning: Planning | None = None,
+    *,
+    other_tokens: int = 0,
+    steps: int | None = None,
+) -> int | None:
+    """Own input tokens of the run if it uses all of ``max_steps`` action steps. None before the third action call, and
+    where there is no limit to speak of.
 
     It is what was billed, plus the prompts still to come on the line of the action calls, each at least 0; without that
     floor the action part is ``fit.total(max_steps)``. An action call without usage is among those to come: it was
     sent, although not reported. The planning calls are added (`Planning.remaining`), and ``other_tokens``, what other
-    calls have cost so far. The extra call for a final answer at ``max_steps`` is not predicted.
+    calls have cost so far. The extra call for a final answer at ``max_steps`` is not predicted. An agent that calls its
+    model several times per step makes as many calls in the steps to come as in the ``steps`` so far (by default one in
+    each).
     """
-    if fit is None or fit.calls < MIN_FORECAST_CALLS:
+    if fit is None or max_steps is None or fit.calls < MIN_FORECAST_CALLS:
         return None
+    per_step = fit.calls / (steps or fit.calls)
     tokens = fit.total(fit.calls) + other_tokens
-    tokens += _positive_sum(fit.prompt(fit.calls), fit.growth_tokens, max_steps - fit.calls)
+    tokens += _positive_sum(fit.prompt(fit.calls), fit.growth_tokens, round(max_steps * per_step) - fit.calls)
     if planning is not None:
-        tokens += planning.tokens + planning.remaining(fit.growth_tokens, fit.calls, max_steps)
-    return round(tokens)
+        tokens += planning.tokens
+        tokens += planning.remaining(fit.growth_tokens * per_step, steps or fit.calls, max_steps)
+    return round(tokens) if tokens < MAX_FORECAST else None
 
 
 def _positive_sum(first: float, step: float, count: int) -> float:

@@ -313,7 +313,9 @@ def _weights(message: Message) -> list[tuple[str, str | None, int]]:
     else:
         weights = [(message.source, None, message.characters)]
     if message.images:
-        weights.append(("image", None, message.images * IMAGE_WEIGHT))
+        given = message.source in FIXED_SOURCES  # with the task: every call sends them
+        source = message.source if given else "image"
+        weights.append((source, None, message.images * IMAGE_WEIGHT))
     return weights
 
 

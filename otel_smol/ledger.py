@@ -88,7 +88,7 @@ class RunLedger:
 
     def __init__(
         self,
-        max_steps: int,
+        max_steps: int | None,
         planning_interval: int | None = None,
         token_budget: int | None = None,
         context_window: int | None = None,
@@ -116,6 +116,8 @@ class RunLedger:
         self._line: Fit | None = None
         self._planning = Planning(planning_interval)
         self._other_input = 0
+        self._fitted_steps = 0
+        self._fitted_step: Step | None = None
         self._forecast: int | None = None
         self._forecasts: list[int | None] = []
         self._over_budget = False
@@ -275,6 +277,8 @@ class RunLedger:
         if call.type == "action":
             if call.billed:
                 self._fit.add(tokens)
+                self._fitted_steps += call.step is not self._fitted_step
+                self._fitted_step = call.step
             else:
                 self._fit_broken = True
             self._line = None if self._fit_broken else self._fit.fit()
@@ -284,6 +288,8 @@ class RunLedger:
             self._planning.add(call.step.number if call.step and call.step.number else 1, tokens)
         else:
             self._other_input += tokens
-        self._forecast = forecast(self._line, self.max_steps, self._planning, other_tokens=self._other_input)
+        self._forecast = forecast(
+            self._line, self.max_steps, self._planning, other_tokens=self._other_input, steps=self._fitted_steps
+        )
         if call.type == "action":
             self._forecasts.append(self._forecast)

@@ -20,15 +20,15 @@ from otel_smol.guard import warn_once
 if TYPE_CHECKING:
     from otel_smol.ledger import Call, RunLedger, Step
 
-AGENTS, MODELS, TOOLS, ERROR_TYPES = 32, 16, 48, 24
+AGENTS, MODELS, TOOLS, ERROR_TYPES, SERVERS = 32, 16, 48, 24, 16
 """First-come caps: how many names become series of their own."""
 
 
 class Cap:
     """Lets the first `limit` names through; every later one is `_OTHER`."""
 
-    def __init__(self, what: str, limit: int) -> None:
-        self.what, self.limit = what, limit
+    def __init__(self, what: str, limit: int, *, on_spans: bool = False) -> None:
+        self.what, self.limit, self._on_spans = what, limit, on_spans
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
@@ -41,10 +41,11 @@ class Cap:
                 return name
         warn_once(
             f"cap:{self.what}",
-            "otel_smol: more than %d %s: further ones share the series %s on metrics; spans keep their names.",
+            "otel_smol: more than %d %s: further ones are called %s on metrics%s.",
             self.limit,
             self.what,
             sc.OVERFLOW,
+            ", and on spans as well" if self._on_spans else "; spans keep their names",
         )
         return sc.OVERFLOW
 
@@ -78,7 +79,7 @@ class Metrics:
 
     def __init__(self, meter: Meter, agent_cap: Cap, model_cap: Cap) -> None:
         self.agent_cap, self.model_cap = agent_cap, model_cap
-        self.tool_cap, self.error_cap = Cap("tools", TOOLS), Cap("error types", ERROR_TYPES)
+        self.tool_cap, self.error_cap = Cap("tools", TOOLS), Cap("error types", ERROR_TYPES, on_spans=True)
         self._step_input = _counter(meter, sc.STEP_INPUT_TOKENS_METRIC)
         self._step_calls = _counter(meter, sc.STEP_CALLS_METRIC)
         self._step_duration = _histogram(meter, sc.STEP_DURATION_METRIC)
@@ -99,7 +100,7 @@ class Metrics:
             _budgets.clear()
             _ever.clear()
         _gauge(meter, sc.ACTIVE_RUNS_METRIC, _active_runs)
-        _gauge(meter, sc.ACTIVE_INPUT_TOKENS_METRIC, lambda: _highest(lambda ledger: ledger.billed.input))
+        _gauge(meter, sc.ACTIVE_INPUT_TOKENS_METRIC, lambda: _highest(_input_so_far))
         _gauge(meter, sc.ACTIVE_FORECAST_METRIC, lambda: _highest(lambda ledger: ledger.forecast))
         _gauge(meter, sc.ACTIVE_CONTEXT_WINDOW_METRIC, lambda: _highest(lambda ledger: ledger.max_context_share))
         _gauge(meter, sc.TOKEN_BUDGET_METRIC, lambda: dict(_budgets))
@@ -227,6 +228,11 @@ def _highest(read: Callable[[RunLedger], float | None]) -> dict[str, float]:
         if values:
             result[agent] = max(values)
     return result
+
+
+def _input_so_far(ledger: RunLedger) -> int | None:
+    """Unknown is not zero: a run whose calls have reported nothing says nothing."""
+    return ledger.billed.input if ledger.known or not ledger.calls_without_usage else None
 
 
 def _counter(meter: Meter, metric: sc.Metric) -> Counter:

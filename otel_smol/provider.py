@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from otel_smol.guard import guarded
@@ -138,16 +139,17 @@ def _provider(known: str | None, model_id: object, host: str | None) -> str:
 
 
 def _base_url(model: object, model_id: object) -> _Url | None:
-    client = getattr(model, "client", None)
+    own: dict[str, Any] = getattr(model, "__dict__", {})  # nothing else: a property may open a connection
+    client = own.get("client")
     meta = getattr(client, "meta", None)  # boto3
-    settings = getattr(model, "client_kwargs", None)
+    settings = own.get("client_kwargs")
     settings = settings if isinstance(settings, dict) else {}
     candidates = (
         getattr(client, "base_url", None),  # openai
         getattr(meta, "endpoint_url", None),
         settings.get("base_url"),
         settings.get("azure_endpoint"),
-        getattr(model, "api_base", None),
+        own.get("api_base"),
         getattr(client, "model", None),  # huggingface_hub's client keeps its `base_url` there
         model_id,  # InferenceClientModel takes an endpoint's address as the model
     )
@@ -170,7 +172,7 @@ class _Url:
 
 
 def _inference_provider(model: object) -> str | None:
-    settings = getattr(model, "client_kwargs", None)
+    settings = getattr(model, "__dict__", {}).get("client_kwargs")
     value = settings.get("provider") if isinstance(settings, dict) else None
     if value is None:
         return None

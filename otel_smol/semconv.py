@@ -221,7 +221,9 @@ RUN_ID: Final = _attribute(
     "One per `agent.run(...)`. Absent on a model call outside of any run.",
 )
 AGENT_TYPE: Final = _attribute("smolagents.agent.type", "string", RUN, "The agent's class name.", always=True)
-MAX_STEPS: Final = _attribute("smolagents.max_steps", "int", RUN, "The limit that this run has.", always=True)
+MAX_STEPS: Final = _attribute(
+    "smolagents.max_steps", "int", RUN, "The limit that this run has. Absent where it is no whole number."
+)
 TURN_GROUP: Final = _attribute(
     "smolagents.conversation.id",
     "string",

@@ -46,7 +46,7 @@ from otel_smol.context import Scope, current_conversation, in_scope
 from otel_smol.guard import guarded
 from otel_smol.history import top
 from otel_smol.ledger import Call, RunLedger, Step
-from otel_smol.metrics import AGENTS, MODELS, Cap, LiveRun, Metrics
+from otel_smol.metrics import AGENTS, MODELS, SERVERS, Cap, LiveRun, Metrics
 from otel_smol.provider import ModelFacts
 from otel_smol.usage import Usage, combine
 from otel_smol.version import __version__
@@ -68,7 +68,7 @@ class AgentFacts:
 
     name: str
     type: str
-    max_steps: int
+    max_steps: int | None
     model_id: str | None
     description: str | None
     tools: frozenset[str]
@@ -105,6 +105,7 @@ class Telemetry:
         self.tracer = get_tracer(SCOPE, __version__, tracer_provider)
         self.agent_cap, self.model_cap = Cap("agents", AGENTS), Cap("models", MODELS)
         self.response_model_cap = Cap("models by the name that a provider answers with", MODELS)
+        self.server_cap = Cap("servers", SERVERS)
         self.metrics = Metrics(
             get_meter(SCOPE, __version__, meter_provider=meter_provider), self.agent_cap, self.model_cap
         )
@@ -234,7 +235,6 @@ class RunSpan(Owner):
         ledger, billed = self.ledger, self.ledger.billed
         attributes: dict[str, AttributeValue] = {
             sc.AGENT_TYPE: self.agent.type,
-            sc.MAX_STEPS: self.agent.max_steps,
             sc.TURN_GROUP: self.agent.turn_group,
             sc.RUN_ID: self.id,
             sc.RUN_STATE: state,
@@ -244,6 +244,8 @@ class RunSpan(Owner):
             sc.RUN_CALLS_WITHOUT_USAGE: ledger.calls_without_usage,
             sc.RUN_RECOVERED_ERRORS: ledger.recovered_errors,
         }
+        if self.agent.max_steps is not None:
+            attributes[sc.MAX_STEPS] = self.agent.max_steps
         attributes.update(_fit_attributes(ledger))
         if ledger.forecast_half_way is not None:
             attributes[sc.FORECAST_INPUT_TOKENS] = ledger.forecast_half_way
@@ -435,6 +437,11 @@ class CallSpan:
             metric = self._invocation.metric_attributes
             if model.model_id:
                 metric[sc.REQUEST_MODEL] = telemetry.model_cap(model.model_id)
+            if (
+                model.server_address
+                and telemetry.server_cap(f"{model.server_address}:{model.server_port}") == sc.OVERFLOW
+            ):
+                metric[sc.SERVER_ADDRESS], metric[sc.SERVER_PORT] = sc.OVERFLOW, 0
             if run is not None and telemetry.config.agent_name_on_client_metrics:
                 metric[sc.AGENT_NAME] = run.metric_name
 

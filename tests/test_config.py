@@ -29,7 +29,22 @@ USABLE: dict[str, list[tuple[Any, Any]]] = {
     "mend_forks": [("off", False)],
 }
 UNUSABLE = {
-    "token_budget": ["many", "0", "-5", "1.5", "a=", "a=0", "a,b=3", "1,", "=", "=5", "5,6", "a=1,a=2", "*=1,2"],
+    "token_budget": [
+        "many",
+        "0",
+        "-5",
+        "1.5",
+        "a=",
+        "a=0",
+        "a,b=3",
+        "1,",
+        "=",
+        "=5",
+        "5,6",
+        "a=1,a=2",
+        "*=1,2",
+        "9" * 30,
+    ],
     "context_window": ["128k", "gpt=128k", "inf", "٣x"],
     "full_input_messages": ["maybe", "2", "tru"],
     "agent_name_on_client_metrics": ["y"],
@@ -104,6 +119,13 @@ def test_arguments_that_cannot_be_used(given: Any, warned: Warnings) -> None:
     assert Config.load({"token_budget": given}, {}) == Config()
     [line] = warned.of("argument token_budget")
     assert "Using no limit instead" in line
+
+
+@pytest.mark.parametrize("given", [-1.0, float("inf"), float("nan"), 3600.0])
+def test_seconds_that_cannot_be_used(given: float, warned: Warnings) -> None:
+    """A number of the right type is looked at like a text."""
+    assert Config.load({"exit_seconds": given}, {}) == Config()
+    assert len(warned.of("argument exit_seconds")) == 1
 
 
 @each_unusable

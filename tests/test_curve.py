@@ -164,6 +164,21 @@ def test_forecast_after_compaction() -> None:
     assert forecast(fit, 100) == 1000 + 800 + 600 + 400 + 200
 
 
+@given(bases, growths, st.integers(2, 50), st.integers(1, 5), st.integers(0, 300))
+def test_forecast_of_several_calls_per_step(base: int, growth: int, steps: int, per_step: int, max_steps: int) -> None:
+    """An agent that calls its model several times in each step goes on to do so."""
+    calls = steps * per_step
+    fit = fitted(line(base, growth, calls))
+    expected = input_tokens(base, growth, max(calls, max_steps * per_step)) if calls >= 3 else None
+    assert forecast(fit, max_steps, steps=steps) == expected
+
+
+@pytest.mark.parametrize("max_steps", [None, 10**9, 10**30])
+def test_no_forecast_without_a_limit(max_steps: int | None) -> None:
+    """A billion steps stand for no limit: what they would cost says nothing, and may be more than OTLP can carry."""
+    assert forecast(fitted([1000, 2000, 3000]), max_steps) is None
+
+
 def test_forecast_adds_other_calls() -> None:
     """Calls of no step count with what they have cost, and are not predicted."""
     assert forecast(fitted([100, 200, 300]), 4, other_tokens=50) == 1000 + 50

@@ -145,7 +145,7 @@ def done_without_us() -> None:
 READ = {
     "agent": "description managed_agents max_steps memory model name planning_interval state step_number tools",
     "memory": "steps",
-    "model": "__dict__ api_base client client_kwargs kwargs model_id",
+    "model": "__dict__ kwargs model_id",
     "tool": "description name",
     "message": "__dict__ content raw role token_usage tool_calls",
     "delta": "content plan token_usage tool_calls",
@@ -302,6 +302,8 @@ PASSED_THROUGH = {
     "patches.generator.followed_items",
     "patches.memory.to_messages",
     "patches.model.Models.made",
+    "patches.generator._advance_within",
+    "patches.generator._apart",
     "patches.model._generate_nested",
     "patches.wrap.argument",
 }

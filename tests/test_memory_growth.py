@@ -33,6 +33,7 @@ from tests.scripted import (
     each_form,
     make_tool,
     raised,
+    step_replies,
 )
 
 SIZE = 2000
@@ -55,6 +56,39 @@ def exact_run(cls: type, replies: Sequence[Reply], tools: Sequence[Any] = (), **
     schema = schema_size(subject)
     subject.run("the task")
     return script
+
+
+def test_pictures_of_the_task_are_no_history(observed: Observed) -> None:
+    """P45: every call sends them, from the first on: they are fixed, and nothing of them is new or replayed."""
+    for images in ([], [Image.new("RGB", (8, 8))]):
+        script = Script(*step_replies(CodeAgent, 6))
+        agent(CodeAgent, script).run("the task", images=images)
+    first = [attributes(span) for span in observed.steps if attributes(span)[sc.STEP_NUMBER] == 1]
+    assert [step[sc.STEP_NEW_TOKENS] for step in first] == [0, 0]
+    plain, pictured = first
+    assert pictured[sc.HISTORY_IMAGES] == 1
+    assert pictured[sc.HISTORY_SOURCE_TOKENS["task"]] > 5 * plain[sc.HISTORY_SOURCE_TOKENS["task"]]
+    assert sc.HISTORY_SOURCE_TOKENS["image"] not in pictured
+    ends = [attributes(run)[sc.RUN_OVERPAY] for run in observed.runs]
+    assert ends[1] == pytest.approx(ends[0], rel=0.02)
+
+
+@each_class
+def test_the_forecast_knows_of_several_calls_per_step(cls: type, observed: Observed) -> None:
+    """P48: an agent that drafts before each step makes two calls in each, and the forecast says so from half way on."""
+
+    class Drafting(cls):  # type: ignore[misc]
+        def _step_stream(self, memory_step: Any) -> Any:
+            self.model.generate(self.write_memory_to_messages())
+            yield from super()._step_stream(memory_step)
+
+    replies = [reply for reply in step_replies(cls, 11)[:10] for reply in ("a draft", reply)]
+    script = Script(*replies, "the end")
+    agent(Drafting, script, tools=[make_tool(script.truth, size=SIZE)], max_steps=10).run("the task")
+    actions = [attributes(span) for span in observed.steps if attributes(span)[sc.STEP_TYPE] == "action"]
+    billed = actions[-1][sc.RUN_INPUT_TOKENS]
+    for step in actions[4:]:
+        assert step[sc.FORECAST_INPUT_TOKENS] == pytest.approx(billed, rel=0.05)
 
 
 def equal_steps(cls: type, steps: int) -> list[Reply]:

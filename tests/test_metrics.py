@@ -16,7 +16,7 @@ from smolagents.monitoring import Timing, TokenUsage
 
 from otel_smol import conversation
 from otel_smol import semconv as sc
-from otel_smol.metrics import AGENTS, MODELS, TOOLS
+from otel_smol.metrics import AGENTS, MODELS, SERVERS, TOOLS, Cap
 from tests.conftest import Observed, Warnings, attributes
 from tests.rules import check_all
 from tests.scripted import (
@@ -165,6 +165,28 @@ def test_caps_on_agents_and_models(observed: Observed, warned: Warnings) -> None
     assert observed.total("smolagents.run.steps", gen_ai__agent__name=sc.OVERFLOW) == 2
     assert len(warned.of("more than 32 agents")) == len(warned.of("more than 16 models")) == 1
     assert len(warned.lines) == 2
+
+
+def test_caps_on_servers(observed: Observed, warned: Warnings) -> None:
+    """P65: the 17th server shares one series with all later ones; spans keep its address."""
+    for i in range(SERVERS + 2):
+        script = Script(*step_replies(CodeAgent, 1))
+        model = ScriptedModel(script)
+        model.api_base = f"http://host-{i}.example.org:{8000 + i}/v1"
+        agent(CodeAgent, script, model=model).run("the task")
+    hosts = [f"host-{i}.example.org" for i in range(SERVERS + 2)]
+    assert values_of(observed, sc.SERVER_ADDRESS) == {*hosts[:SERVERS], sc.OVERFLOW}
+    assert values_of(observed, sc.SERVER_PORT) == {*(8000 + i for i in range(SERVERS)), 0}
+    assert [attributes(span)[sc.SERVER_ADDRESS] for span in observed.chats] == hosts
+    assert len(warned.of("more than 16 servers")) == len(warned.lines) == 1
+
+
+def test_a_cap_says_what_it_does_to_spans(warned: Warnings) -> None:
+    """A class of exception beyond the cap is `_OTHER` on spans as well; any other name stays on them."""
+    for cap in (Cap("things", 1), Cap("errors", 1, on_spans=True)):
+        assert [cap(name) for name in "aba"] == ["a", sc.OVERFLOW, "a"]
+    assert len(warned.of("more than 1 things: further ones are called _OTHER on metrics; spans keep their names")) == 1
+    assert len(warned.of("more than 1 errors: further ones are called _OTHER on metrics, and on spans as well")) == 1
 
 
 def test_caps_on_tools(observed: Observed, warned: Warnings) -> None:

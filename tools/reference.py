@@ -14,7 +14,7 @@ from pathlib import Path
 
 from otel_smol import semconv as sc
 from otel_smol.cli import COMMANDS, parser_of
-from otel_smol.config import OPTIONS
+from otel_smol.config import OPTIONS, Limits
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 
@@ -122,7 +122,7 @@ def _variables() -> Iterable[str]:
         "| --- | --- | --- | --- | --- |",
     )
     for option in OPTIONS:
-        default = "none" if not isinstance(option.default, bool) else f"`{str(option.default).lower()}`"
+        default = "none" if isinstance(option.default, Limits) else f"`{str(option.default).lower()}`"
         yield f"| `{option.variable}` | `{option.name}` | {option.form} | {default} | {option.brief} |"
     yield from ("", "Of OpenTelemetry's own, those that matter most:", "", "| variable | meaning |", "| --- | --- |")
     for name, meaning in VARIABLES_OF_OTHERS:

@@ -9,6 +9,7 @@ from opentelemetry.util.genai.invocation import InferenceInvocation
 from otel_smol.provider import public_model_id
 
 _FLOATS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
+_OTLP_INTEGERS = 1 << 63
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
 
 
@@ -19,11 +20,13 @@ def set_request(invocation: InferenceInvocation, model: Any, args: tuple[Any, ..
     for name in _FLOATS:
         if type(parameters.get(name)) in (int, float):
             setattr(invocation, name, float(parameters[name]))
-    if type(parameters.get("seed")) is int:
-        invocation.seed = parameters["seed"]
-    limits = [parameters[name] for name in _LIMITS if type(parameters.get(name)) is int]
-    if limits:
-        invocation.max_tokens = limits[0]
+    for name, value in (
+        ("seed", parameters.get("seed")),
+        ("top_k", parameters.get("top_k")),
+        ("max_tokens", next((parameters[limit] for limit in _LIMITS if parameters.get(limit) is not None), None)),
+    ):
+        if type(value) is int and abs(value) < _OTLP_INTEGERS:
+            setattr(invocation, name, value)
     stops = parameters.get("stop_sequences") or (args[1] if len(args) > 1 else None)
     if isinstance(stops, (list, tuple)) and all(isinstance(stop, str) for stop in stops):
         invocation.stop_sequences = list(stops)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -107,6 +107,11 @@ class Models:
             own = getattr(model, "__dict__", {})
             for name in (PLAIN, STREAMED):
                 _uncover(own, name)
+
+
+def model_of(agent: Any) -> Any:
+    """An agent's model; None where a property makes it up: to read it may change what the agent gets next."""
+    return None if isinstance(getattr(type(agent), "model", None), property) else agent.model
 
 
 def _uncover(own: dict[str, Any], name: str) -> None:
@@ -271,16 +276,22 @@ def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict
         facts, silence = patches.models.facts(model)
     call = CallSpan(patches.telemetry, facts, model, scope, suppress_all=silence)
     with guarded("reading a prompt"):
-        prompt = Prompt(argument(args, kwargs, 0, "messages") or (), call.facts.type, call.step, patches.memory_steps)
-        tools = argument(args, kwargs, 3, "tools_to_call_from")
-        call.ledger.measure(
-            call.facts, prompt.bodies, prompt.describe, schema_characters(scope.run, tools, patches.tool_schema)
+        _read_prompt(
+            patches, call, argument(args, kwargs, 0, "messages"), argument(args, kwargs, 3, "tools_to_call_from")
         )
-        if patches.telemetry.captures_content:
-            content.set_prompt(call, prompt.messages, tools, full=patches.config.full_input_messages)
     with guarded("reading request parameters"):
         set_request(call.invocation, model, args, kwargs)
     return call
+
+
+def _read_prompt(patches: Patches, call: CallSpan, messages: Any, tools: Any) -> None:
+    if isinstance(messages, Iterator) or isinstance(tools, Iterator):
+        return  # it can be read once, and that is for the model to do: the call goes without sizes
+    prompt = Prompt(messages or (), call.facts.type, call.step, patches.memory_steps)
+    schemas = schema_characters(call.run, tools, patches.tool_schema)
+    call.ledger.measure(call.facts, prompt.bodies, prompt.describe, schemas)
+    if patches.telemetry.captures_content:
+        content.set_prompt(call, prompt.messages, tools, full=patches.config.full_input_messages)
 
 
 def _needs_silence(model: Any) -> bool:
@@ -306,8 +317,14 @@ def _read_answer(call: CallSpan, result: Any) -> Usage:
 
 
 def _or_inner(usage: Usage, inner: list[Usage]) -> Usage:
-    """What the model reported; if it reported nothing, what those reported that it asked."""
-    return usage if usage.known or not inner else combine(inner)
+    """What the model reported; if those that it asked reported more, what they did together.
+
+    All of that is billed: the best of three answers, one that came after a bad one.
+    """
+    if not inner:
+        return usage
+    asked = combine(inner)
+    return asked if (asked.input_tokens or 0) > (usage.input_tokens or 0) else usage
 
 
 def _watch_stream(

@@ -15,6 +15,7 @@ from otel_smol.context import attached, current_scope
 from otel_smol.guard import guarded
 from otel_smol.ledger import RunLedger
 from otel_smol.patches.generator import followed_items
+from otel_smol.patches.model import model_of
 from otel_smol.patches.wrap import Wrapper, argument
 from otel_smol.provider import public_model_id
 from otel_smol.telemetry import AgentFacts, Owner, RunSpan
@@ -70,7 +71,7 @@ class RunWatch:
         self._last: object = None
         self._release: Callable[[], None] | None = None
         with guarded("observing a run's model"):
-            self._release = patches.hold_model(agent.model)
+            self._release = patches.hold_model(model_of(agent))
         patches.open_runs.add(self)
 
     def item(self, item: object) -> None:
@@ -163,9 +164,9 @@ def agent_facts(agent: Any, max_steps: Any, turn_group: str) -> AgentFacts:
         facts["name"] = name if isinstance(name, str) and name else None
     with guarded("reading an agent's max_steps"):
         limit = max_steps or agent.max_steps
-        facts["max_steps"] = limit if isinstance(limit, int) else 0
+        facts["max_steps"] = limit if isinstance(limit, int) and limit < 1 << 63 else None
     with guarded("reading an agent's model"):
-        model_id = getattr(agent.model, "model_id", None)
+        model_id = getattr(model_of(agent), "model_id", None)
         facts["model_id"] = public_model_id(model_id) if isinstance(model_id, str) else None
     with guarded("reading an agent's description"):
         description = getattr(agent, "description", None)
@@ -175,7 +176,7 @@ def agent_facts(agent: Any, max_steps: Any, turn_group: str) -> AgentFacts:
     return AgentFacts(
         name=facts.get("name") or type(agent).__name__,
         type=type(agent).__name__,
-        max_steps=facts.get("max_steps", 0),
+        max_steps=facts.get("max_steps"),
         model_id=facts.get("model_id"),
         description=facts.get("description"),
         tools=facts.get("tools", frozenset()),

@@ -10,6 +10,7 @@ from otel_smol.context import attached, current_scope
 from otel_smol.guard import guarded
 from otel_smol.patches.generator import follow
 from otel_smol.patches.memory import characters_left
+from otel_smol.patches.model import model_of
 from otel_smol.patches.run import agent_facts, new_ledger
 from otel_smol.patches.wrap import Wrapper, argument
 from otel_smol.telemetry import Owner, RunSpan, StepSpan
@@ -120,10 +121,13 @@ class StepWatch:
     def __init__(self, patches: Patches, step: StepSpan) -> None:
         self._patches, self._step = patches, step
         self.context = step.context
+        self._observed: list[tuple[str, int]] = []
 
     def item(self, item: Any) -> None:
         kind = type(item).__name__
-        if kind == "ToolCall":
+        if kind == "ToolOutput" and isinstance(item.observation, str):
+            self._observed.append((item.tool_call.name, len(item.observation)))
+        elif kind == "ToolCall":
             self._step.pending_tool_calls[item.id] = item.name, item.arguments
             if item.name == "python_interpreter":  # has no span that would begin its series
                 run = self._step.run
@@ -149,7 +153,7 @@ class StepWatch:
         _end(self._step, error)
 
     def _keep_outputs(self) -> None:
-        memory_step, outputs = self._step.memory_step, self._step.facts.tool_outputs
+        memory_step, outputs = self._step.memory_step, self._observed or self._step.facts.tool_outputs
         with guarded("noting what a step's tools returned"):
             facts = self._patches.memory_steps.facts(memory_step)
             facts.outputs = tuple(outputs)
@@ -205,7 +209,7 @@ def _begin_planning(patches: Patches, agent: Any, number: Any) -> PlanWatch | No
 def _begin(patches: Patches, agent: Any, type: str, number: Any, memory_step: Any = None) -> StepSpan:
     step = StepSpan(_owner(patches, agent), type, number if isinstance(number, int) else None, memory_step)
     with guarded("observing a step's model"):  # it may be another one, or have another method, than when the run began
-        step.release = patches.hold_model(agent.model)
+        step.release = patches.hold_model(model_of(agent))
     return step
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pkgutil
 import sys
 import threading
 import weakref
@@ -22,6 +24,31 @@ _MOST_LAYERS = 20
 """A method with more wrappers than these is left alone."""
 
 
+_FEW = 200
+
+
+class _Bound(wrapt.BoundFunctionWrapper[Any, Any]):
+    """A method of an object, or of a class. It copies and pickles as without us: by its owner and its name."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        method = self.__wrapped__
+        owner = getattr(method, "__self__", None)
+        if owner is None:
+            path = f"{method.__module__}:{method.__qualname__.rpartition('.')[0]}"
+            return getattr, (pkgutil.resolve_name(path), method.__name__)
+        return getattr, (owner, method.__name__)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self.__wrapped__, memo)
+
+
+class _FunctionWrapper(wrapt.FunctionWrapper[Any, Any]):
+    __bound_function_wrapper__ = _Bound
+
+
 def definer(cls: type, name: str) -> type | None:
     """The class in the MRO that defines an attribute, or None."""
     for base in cls.__mro__:
@@ -35,6 +62,7 @@ class Wraps:
 
     def __init__(self) -> None:
         self._on: list[tuple[weakref.ref[type], str, weakref.ref[Any]]] = []
+        self._look_again_at = _FEW
         self._replaced: list[tuple[ModuleType, str, object, object]] = []
         self._lock = threading.Lock()
 
@@ -47,11 +75,14 @@ class Wraps:
             method = vars(cls).get(name)
             if method is None or _is_on(method, wrapper):
                 return method is not None
-            proxy: Any = wrapt.FunctionWrapper(method, wrapper)
+            proxy: Any = _FunctionWrapper(method, wrapper)
             try:
                 setattr(cls, name, proxy)
             except (AttributeError, TypeError):
                 return False
+            if len(self._on) >= self._look_again_at:  # for classes that have gone
+                self._on = [entry for entry in self._on if entry[0]() is not None]
+                self._look_again_at = 2 * len(self._on) + _FEW
             self._on.append((weakref.ref(cls), name, weakref.ref(proxy)))
             return True
 
@@ -106,11 +137,11 @@ class Wraps:
 def _is_on(method: Any, wrapper: Wrapper) -> bool:
     """Whether our wrapper is on a method, on top or below what others have put over it."""
     for _ in range(_MOST_LAYERS):
+        if not isinstance(method, wrapt.FunctionWrapper):
+            return False  # a function that `functools.wraps` has given `__wrapped__`, say: it may do what it likes
         if getattr(method, "_self_wrapper", None) is wrapper:
             return True
-        method = getattr(method, "__wrapped__", None)
-        if method is None:
-            return False
+        method = method.__wrapped__
     return True
 
 
