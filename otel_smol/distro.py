@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import re
 import threading
 import time
 from _thread import start_new_thread
@@ -72,7 +73,7 @@ class QuietExporters(logging.Filter):
         if text.startswith(("Transient error", "Shutdown in progress")):
             self.reason = text
             return False
-        key, now = (record.name, str(record.msg)), time.monotonic()
+        key, now = (record.name, _what_failed(text)), time.monotonic()
         if now - self._said.get(key, -SECONDS_OF_SILENCE) < SECONDS_OF_SILENCE:
             return False
         self._said[key] = now
@@ -83,6 +84,11 @@ class QuietExporters(logging.Filter):
             f"{SECONDS_OF_SILENCE / 60:g} minutes; OTEL_SMOL_QUIET_EXPORTERS=false shows every failure."
         )
         return True
+
+
+def _what_failed(text: str) -> str:
+    """Signal, endpoint and code, which tell one failure from another; not its details, sizes and ports."""
+    return re.sub(r"\d{4,}", "#", text.partition(", error details")[0])
 
 
 class Exit:

@@ -166,6 +166,13 @@ def test_forecast_and_causes() -> None:
 # --- the screen ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("width", [0, 1, 9, 40])
+def test_a_terminal_too_narrow_for_it(width: int) -> None:
+    """It gets what one of 60 columns gets, and breaks the lines itself: no number is cut."""
+    run = measured(12, "code", False)
+    assert run.shown(width) == run.shown(60)
+
+
 @pytest.mark.parametrize("width", [60, 80, 120, 160])
 @pytest.mark.parametrize(("steps", "managed"), [(12, False), (12, True), (40, False), (1, False)])
 def test_widths(steps: int, managed: bool, width: int) -> None:

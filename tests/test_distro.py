@@ -60,6 +60,19 @@ def test_different_failures_are_said_each(quiet: QuietExporters, caplog: pytest.
     assert "401" in caplog.records[1].getMessage()
 
 
+def test_failures_with_the_same_words_are_said_each(quiet: QuietExporters, caplog: pytest.LogCaptureFixture) -> None:
+    """gRPC has one sentence for all signals and codes; the details of one failure may differ from batch to batch."""
+    logger = logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter")
+    words = "Failed to export %s to %s, error code: %s, error details: %s"
+    for signal, code in (("traces", "UNAVAILABLE"), ("metrics", "UNAVAILABLE"), ("traces", "UNAUTHENTICATED")):
+        for port in (50123, 50124):
+            logger.error(words, signal, "localhost:4317", code, f"from port {port}")
+    assert [record.getMessage().partition(", error details")[0] for record in caplog.records] == [
+        f"Failed to export {signal} to localhost:4317, error code: {code}"
+        for signal, code in (("traces", "UNAVAILABLE"), ("metrics", "UNAVAILABLE"), ("traces", "UNAUTHENTICATED"))
+    ]
+
+
 def test_removed_it_says_everything_again(quiet: QuietExporters, caplog: pytest.LogCaptureFixture) -> None:
     """`uninstrument()` leaves the loggers as they were."""
     quiet.remove()

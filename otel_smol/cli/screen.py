@@ -11,6 +11,8 @@ from otel_smol.cli import tables, words
 from otel_smol.cli.chart import Curve, Marks, draw, legend
 from otel_smol.records import RunRecord
 
+NARROWEST = 60
+"""A terminal that says it is narrower breaks the lines itself: better than numbers that are cut."""
 PROSE_WIDTH = 110
 """Longer lines are hard to read."""
 CHART_WIDTH, CHART_HEIGHT = 100, 10
@@ -20,6 +22,7 @@ CHART_STEPS = 3
 
 def show(run: RunRecord, console: Console, note: str = "") -> None:
     """Print what there is to say of a run and the runs within it. `note`: where it comes from."""
+    console.width = max(console.width, NARROWEST)
     for section in _sections(run, console, note):
         for part in section:
             console.print(part, highlight=False)
