@@ -468,7 +468,7 @@ HISTORY_INPUT_TOKENS_METRIC: Final = _metric(
     "counter",
     "{token}",
     (AGENT_NAME, HISTORY_SOURCE),
-    "Input tokens by source, over all calls. Sums to the input bill.",
+    "Input tokens by source, over all calls within runs. Sums to their input bill.",
 )
 HISTORY_REPLAYED_TOKENS_METRIC: Final = _metric(
     "smolagents.history.replayed_tokens",

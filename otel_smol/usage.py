@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from numbers import Integral
+from typing import TypeVar, cast
 
 _T = TypeVar("_T")
 
@@ -217,12 +218,16 @@ def _read(obj: object, name: str) -> object:
 def _count(obj: object, *names: str) -> int | None:
     """The number of tokens under one of ``names``, the largest if there are several.
 
-    Only a plain int of 0 or more is a report: mocks, floats, strings and booleans are not.
+    Only a whole number of 0 or more is a report (numpy's are): mocks, floats, strings and booleans are not.
     """
     largest: int | None = None
     for name in names:
         value = _read(obj, name)
-        if type(value) is int and value >= (largest or 0):
+        if type(value) is not int:
+            if type(value) is bool or not issubclass(type(value), Integral):
+                continue
+            value = int(cast("Integral", value))
+        if value >= (largest or 0):
             largest = value
     return largest
 

@@ -369,3 +369,17 @@ def test_usage_is_a_value() -> None:
     assert len({Usage(1, 2), Usage(1, 2)}) == 1
     with pytest.raises(AttributeError):
         Usage().input_tokens = 1  # type: ignore[misc]
+
+
+class Whole(int):
+    """A whole number of another type, as numpy's are."""
+
+
+def test_whole_numbers_of_other_types_count() -> None:
+    """What a model in this process counts with numpy is a count, and comes out as a plain number; a boolean is none."""
+    usage = from_message(SimpleNamespace(token_usage=SimpleNamespace(input_tokens=Whole(7), output_tokens=Whole(3))))
+    assert usage == Usage(7, 3)
+    assert type(usage.input_tokens) is type(usage.output_tokens) is int
+    assert from_message(SimpleNamespace(token_usage=SimpleNamespace(input_tokens=True, output_tokens=3))) == Usage(
+        None, 3
+    )
