@@ -21,6 +21,13 @@ _SCOPE = create_key("otel_smol.scope")
 _CONVERSATION = create_key("otel_smol.conversation")
 
 
+class InnerUsages(list["Usage"]):
+    """What models used that were asked inside one call. It notes when the call is over: a thread that was started in it
+    may keep its context for ever."""
+
+    over = False
+
+
 class Scope(NamedTuple):
     """The run, step, tool and model call that the current code belongs to, where there are such."""
 
@@ -28,9 +35,15 @@ class Scope(NamedTuple):
     step: StepSpan | None = None
     tool: object | None = None
     """The tool (or managed agent) whose call is going on."""
-    inner_usages: list[Usage] | None = None
+    inner_usages: InnerUsages | None = None
     """Inside a model call: where other models that it calls note what they used. The agent sees one call, whatever
     goes on in it."""
+
+    @property
+    def around(self) -> InnerUsages | None:
+        """`inner_usages`, if that call still goes on."""
+        inner = self.inner_usages
+        return None if inner is None or inner.over else inner
 
 
 _NOWHERE = Scope()

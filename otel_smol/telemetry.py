@@ -42,7 +42,7 @@ from opentelemetry.util.genai.utils import fq_exception_type, get_content_captur
 from otel_smol import semconv as sc
 from otel_smol.config import Config
 from otel_smol.content import text
-from otel_smol.context import Scope, current_conversation, in_scope
+from otel_smol.context import InnerUsages, Scope, current_conversation, current_scope, in_scope
 from otel_smol.guard import guarded
 from otel_smol.history import top
 from otel_smol.ledger import Call, RunLedger, Step
@@ -177,7 +177,10 @@ class RunSpan(Owner):
         self.reached_max_steps = False
         self.finished = False
         self._invocation: LocalAgentInvocation = telemetry.handler.invoke_local_agent(
-            request_model=agent.model_id, agent_name=agent.name, conversation_id=current_conversation()
+            request_model=agent.model_id,
+            agent_name=agent.name,
+            context=_without_ended_call(get_current(), current_scope()),
+            conversation_id=current_conversation(),
         )
         self._invocation.suspend()
         self.span = self._invocation.span
@@ -412,7 +415,7 @@ class CallSpan:
         self.telemetry, self.model, self.owner, self.run, self.step = telemetry, model, owner, run, step
         self.ledger = run.ledger if run is not None else RunLedger(max_steps=1)
         self.facts: Call = self.ledger.begin_call(call_type, step.facts if step is not None else None)
-        self.inner_usages: list[Usage] = []
+        self.inner_usages = InnerUsages()
         """Of calls made inside this one, by a model that delegates."""
         self.finished = False
         self.partial = False
@@ -423,7 +426,7 @@ class CallSpan:
             request_model=model.model_id,
             server_address=model.server_address,
             server_port=model.server_port,
-            context=_client_context(suppress_all),
+            context=_without_ended_call(_client_context(suppress_all), scope),
             conversation_id=current_conversation(),
         )
         self._invocation.suspend()
@@ -470,7 +473,7 @@ class CallSpan:
         """End the call, once, and book its usage here and with every run around it."""
         if self.finished:
             return
-        self.finished = True
+        self.finished = self.inner_usages.over = True
         self._leave = None
         if self.run is not None and self in self.run.open_streams:
             self.run.open_streams.remove(self)
@@ -644,6 +647,13 @@ def _fit_attributes(ledger: RunLedger) -> dict[str, AttributeValue]:
 def _ratios(ledger: RunLedger) -> dict[str, AttributeValue]:
     ratios: Mapping[str, float | None] = {sc.RUN_OVERPAY: ledger.overpay, sc.RUN_REPLAY_SHARE: ledger.replay_share}
     return {name: value for name, value in ratios.items() if value is not None}
+
+
+def _without_ended_call(context: Context, scope: Scope) -> Context:
+    """The context, but not of a call that is over: what is asked now is no part of it."""
+    if scope.inner_usages is None or not scope.inner_usages.over:
+        return context
+    return set_value(CLIENT_INFERENCE_CONTEXT_KEY, None, context)
 
 
 def _client_context(suppress_all: bool) -> Context:

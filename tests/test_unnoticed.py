@@ -7,9 +7,12 @@ import dataclasses
 import decimal
 import functools
 import pickle
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -232,6 +235,37 @@ def test_all_that_a_model_asks_for_is_billed(cls: type, observed: Observed, warn
     assert len(observed.chats) == 2
     assert totals(observed.chats, *USAGE) == (script.truth.input_tokens, script.truth.output_tokens)
     assert totals(observed.runs, sc.RUN_INPUT_TOKENS) == (script.truth.input_tokens,)
+    assert warned.lines == []
+
+
+@each_class
+def test_what_a_thread_does_after_the_call_that_started_it(cls: type, observed: Observed, warned: Warnings) -> None:
+    """A thread keeps the context of the model call that started it, and makes calls and runs of its own when that
+    is long over: each has its span."""
+    jobs: queue.Queue[Callable[[], Any] | None] = queue.Queue()
+    threads: list[threading.Thread] = []
+
+    def work() -> None:
+        while (job := jobs.get()) is not None:
+            job()
+
+    class Starting(ScriptedModel):
+        def generate(self, *args: Any, **kwargs: Any) -> Any:
+            if not threads:
+                threads.append(threading.Thread(target=copy_context().run, args=(work,)))
+                threads[0].start()
+            return super().generate(*args, **kwargs)
+
+    script = Script(*step_replies(cls, 2), *step_replies(cls, 2), "judged")
+    model = Starting(script)
+    agent(cls, script, model=model).run("the task")
+    later = agent(cls, script, model=model)
+    for job in (lambda: later.run("later"), lambda: model.generate([{"role": "user", "content": "judge"}]), None):
+        jobs.put(job)
+    threads[0].join(30)
+    assert (len(observed.runs), len(observed.chats)) == (2, 5)
+    assert totals(observed.chats, *USAGE) == (script.truth.input_tokens, script.truth.output_tokens)
+    assert observed.total("gen_ai.client.token.usage", gen_ai__token__type="input") == script.truth.input_tokens
     assert warned.lines == []
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import wrapt
 
 from otel_smol import content
-from otel_smol.context import attached, current_scope, in_scope
+from otel_smol.context import InnerUsages, attached, current_scope, in_scope
 from otel_smol.guard import guarded
 from otel_smol.patches.exchange import set_request, set_response
 from otel_smol.patches.generator import follow
@@ -168,7 +168,7 @@ def generate(patches: Patches) -> Wrapper:
     """Wrap a method that answers with a message."""
 
     def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        around = current_scope().inner_usages
+        around = current_scope().around
         if around is not None:  # even where the call around this one has silenced all instrumentations
             return _generate_nested(around, wrapped, args, kwargs)
         if not patches.active:
@@ -202,7 +202,7 @@ def generate_stream(patches: Patches) -> Wrapper:
     """Wrap a method that answers with deltas."""
 
     def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if current_scope().inner_usages is None and not patches.active:
+        if current_scope().around is None and not patches.active:
             return wrapped(*args, **kwargs)
         return follow(wrapped, args, kwargs, partial(_watch_stream, patches, model, args, kwargs))
 
@@ -249,7 +249,7 @@ class NestedStreamWatch:
     """Follows a streamed answer that a model makes on behalf of another: only its usage counts."""
 
     def __init__(self, around: list[Usage]) -> None:
-        self._around, self._usage, self._inner, self._ended = around, StreamUsage(), list[Usage](), False
+        self._around, self._usage, self._inner, self._ended = around, StreamUsage(), InnerUsages(), False
         self.context = in_scope(current_scope()._replace(inner_usages=self._inner))
 
     def item(self, item: Any) -> None:
@@ -257,7 +257,7 @@ class NestedStreamWatch:
 
     def finish(self, result: object) -> None:
         if not self._ended:
-            self._ended = True
+            self._ended = self._inner.over = True
             self._around.append(_or_inner(self._usage.result(), self._inner))
 
     def fail(self, error: BaseException) -> None:
@@ -330,7 +330,7 @@ def _or_inner(usage: Usage, inner: list[Usage]) -> Usage:
 def _watch_stream(
     patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> StreamWatch | NestedStreamWatch | None:
-    around = current_scope().inner_usages
+    around = current_scope().around
     if around is not None:
         return NestedStreamWatch(around)
     if not patches.active:
@@ -344,8 +344,7 @@ def _watch_stream(
 
 
 def _generate_nested(around: list[Usage], wrapped: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    inner: list[Usage] = []
-    usage = UNKNOWN
+    inner, usage = InnerUsages(), UNKNOWN
     try:
         with attached(in_scope(current_scope()._replace(inner_usages=inner))):
             result = wrapped(*args, **kwargs)
@@ -353,5 +352,6 @@ def _generate_nested(around: list[Usage], wrapped: Callable[..., Any], args: Any
             usage = from_message(result)
         return result
     finally:
+        inner.over = True
         with guarded("noting an inner model's usage"):
             around.append(_or_inner(usage, inner))
