@@ -79,11 +79,26 @@ def a_stream_to_the_limit() -> None:
             list(agent.run("and now?", stream=True, reset=False))
 
 
+def show_a_picture(step: Any, agent: Any) -> None:
+    """What a browser's tool does; a picture that is given with the task counts as the task."""
+    if step.step_number == 1:
+        step.observations_images = [Image.new("RGB", (8, 8))]
+
+
 def a_picture() -> None:
-    """A structured answer to a task with an image."""
-    with ModelServer([Reply('{"thought": "done", "code": "final_answer(1)"}')]) as server:
+    """Structured answers, and a picture among the observations."""
+    answers = [
+        Reply('{"thought": "look", "code": "print(1)"}'),
+        Reply('{"thought": "done", "code": "final_answer(1)"}'),
+    ]
+    with ModelServer(answers) as server:
         agent = CodeAgent(
-            tools=[], model=openai_model(server), use_structured_outputs_internally=True, name="seer", **QUIET
+            tools=[],
+            model=openai_model(server),
+            use_structured_outputs_internally=True,
+            step_callbacks=[show_a_picture],
+            name="seer",
+            **QUIET,
         )
         agent.run("the task", images=[Image.new("RGB", (8, 8))])
 
