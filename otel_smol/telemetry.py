@@ -10,12 +10,11 @@ from __future__ import annotations
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.context import Context, get_current, set_value
-from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.metrics import MeterProvider, get_meter
 from opentelemetry.trace import (
     SpanContext,
@@ -31,7 +30,6 @@ from opentelemetry.util.genai.handler import TelemetryHandler
 from opentelemetry.util.genai.invocation import (
     CLIENT_INFERENCE_CONTEXT_KEY,
     Error,
-    InferenceData,
     InferenceInvocation,
     LocalAgentInvocation,
     ToolInvocation,
@@ -40,26 +38,22 @@ from opentelemetry.util.genai.types import ContentCapturingMode, InputMessage, O
 from opentelemetry.util.genai.utils import fq_exception_type, get_content_capturing_mode
 
 from otel_smol import semconv as sc
+from otel_smol.below import Below, client_context, without_ended_call
 from otel_smol.config import Config
 from otel_smol.content import text
 from otel_smol.context import InnerUsages, Scope, current_conversation, current_scope, in_scope
+from otel_smol.describe import AttributeValue, fit_attributes, history_attributes, ratios
 from otel_smol.guard import guarded
-from otel_smol.history import top
 from otel_smol.ledger import Call, RunLedger, Step
 from otel_smol.metrics import AGENTS, MODELS, SERVERS, Cap, LiveRun, Metrics
 from otel_smol.provider import ModelFacts
-from otel_smol.usage import Usage, combine
+from otel_smol.usage import Usage
 from otel_smol.version import __version__
 
 SCOPE = "otel_smol"
-SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION = "suppress_language_model_instrumentation"
-"""The key by which Traceloop's client instrumentations step aside for an outer one."""
-
 _NOWHERE = Context()
 """A context holds the scope, and the scope the span that made it: what has ended lets go of its context, or each step
 would be a cycle that keeps a whole prompt alive until the collector comes round."""
-
-AttributeValue = str | bool | int | float | list[str] | list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +173,7 @@ class RunSpan(Owner):
         self._invocation: LocalAgentInvocation = telemetry.handler.invoke_local_agent(
             request_model=agent.model_id,
             agent_name=agent.name,
-            context=_without_ended_call(get_current(), current_scope()),
+            context=without_ended_call(get_current(), current_scope()),
             conversation_id=current_conversation(),
         )
         self._invocation.suspend()
@@ -249,7 +243,7 @@ class RunSpan(Owner):
         }
         if self.agent.max_steps is not None:
             attributes[sc.MAX_STEPS] = self.agent.max_steps
-        attributes.update(_fit_attributes(ledger))
+        attributes.update(fit_attributes(ledger))
         if ledger.forecast_half_way is not None:
             attributes[sc.FORECAST_INPUT_TOKENS] = ledger.forecast_half_way
         if ledger.known:
@@ -265,7 +259,7 @@ class RunSpan(Owner):
                 sc.RUN_TOTAL_INPUT_TOKENS: ledger.total_input,
                 sc.RUN_TOTAL_OUTPUT_TOKENS: ledger.total_output,
             }
-        attributes.update(_ratios(ledger))
+        attributes.update(ratios(ledger))
         return attributes
 
 
@@ -342,14 +336,14 @@ class StepSpan:
         if facts.type != "planning":
             attributes[sc.STEP_IS_FINAL_ANSWER] = self.is_final_answer
             attributes[sc.STEP_TOOL_CALLS] = self.tool_calls
-        attributes.update(_fit_attributes(ledger))
+        attributes.update(fit_attributes(ledger))
         if ledger.forecast is not None:
             attributes[sc.FORECAST_INPUT_TOKENS] = ledger.forecast
         attributes.update(self.history)
         if ledger.known:
             attributes[sc.RUN_INPUT_TOKENS] = ledger.billed.input
             attributes[sc.RUN_REPLAYED_TOKENS] = ledger.billed.replayed
-        attributes.update(_ratios(ledger))
+        attributes.update(ratios(ledger))
         if facts.calls and not facts.unknown_output:
             attributes[sc.STEP_OUTPUT_TOKENS] = billed.output
         if facts.calls and not facts.unknown_input:
@@ -360,42 +354,6 @@ class StepSpan:
                 sc.STEP_REPLAYED_TOKENS: billed.replayed,
             }
         return attributes
-
-
-_MADE_ANEW = [(each.name, each.default_factory) for each in fields(InferenceData) if callable(each.default_factory)]
-
-
-class Below(InferenceData):
-    """What client instrumentations have seen of the requests of one call: they hand it over and make no span.
-
-    util-genai keeps the last request only; a model that reports no usage itself may have made several. Two layers may
-    report one and the same, so only answers with ids of their own add up.
-    """
-
-    def __init__(self) -> None:
-        for name, make in _MADE_ANEW:  # all other fields are what the class says: forty assignments less for each call
-            setattr(self, name, make())
-        self._usages: dict[str | None, Usage] = {}
-
-    @property
-    def saw_something(self) -> bool:
-        """Whether any request was handed over."""
-        return bool(self._usages)
-
-    def merge(self, other: Any, *, overwrite: bool = True) -> None:
-        """Take in one request."""
-        super().merge(other, overwrite=overwrite)
-        self._usages[other.response_id] = Usage(
-            other.usage_input_tokens or None,
-            other.usage_output_tokens,
-            other.usage_cache_read_input_tokens,
-            other.usage_cache_write_input_tokens,
-            other.usage_reasoning_output_tokens,
-        )
-
-    def usage(self) -> Usage:
-        """Of all requests."""
-        return combine(self._usages.values())
 
 
 class CallSpan:
@@ -426,7 +384,7 @@ class CallSpan:
             request_model=model.model_id,
             server_address=model.server_address,
             server_port=model.server_port,
-            context=_without_ended_call(_client_context(suppress_all), scope),
+            context=without_ended_call(client_context(suppress_all), scope),
             conversation_id=current_conversation(),
         )
         self._invocation.suspend()
@@ -588,37 +546,6 @@ class ToolSpan:
             self._invocation.fail(self.run.telemetry.error(exception))
 
 
-def history_attributes(call: Call) -> dict[str, AttributeValue]:
-    """`smolagents.history.*` of one prompt. The same keys whatever the step, so the size of a span does not grow."""
-    sizes = call.sizes
-    if sizes is None or call.tokens is None:
-        return {}
-    attributes: dict[str, AttributeValue] = {}
-    tools = top(call.by_tool)
-    if tools:
-        attributes[sc.HISTORY_TOOL_NAMES] = [name for name, _ in tools]
-        attributes[sc.HISTORY_TOOL_TOKENS] = [n for _, n in tools]
-    if sizes.prefix_share is not None:
-        attributes[sc.HISTORY_PREFIX_SHARE] = sizes.prefix_share
-    if call.context_share is not None:
-        attributes[sc.CONTEXT_WINDOW_SHARE] = call.context_share
-    for source, characters in sizes.characters.items():
-        attributes[sc.HISTORY_SOURCE_CHARACTERS[source]] = characters
-    for source, tokens in call.by_source.items():  # behind the characters: a small limit drops the oldest
-        if tokens:
-            attributes[sc.HISTORY_SOURCE_TOKENS[source]] = tokens
-    if call.compacted_tokens:
-        attributes[sc.HISTORY_COMPACTED_TOKENS] = call.compacted_tokens
-    attributes |= {
-        sc.HISTORY_ESTIMATOR: "billed" if call.billed else "characters",
-        sc.HISTORY_MESSAGES: sizes.messages,
-        sc.HISTORY_CHARACTERS: sizes.total_characters,
-        sc.HISTORY_IMAGES: sizes.images,
-        sc.HISTORY_TOKENS: call.tokens,
-    }
-    return attributes
-
-
 def _say_why_it_ended(invocation: InferenceInvocation) -> None:
     """In each message, too: the library has deprecated the reason there and writes null, but readers of the schema want
     one. Phoenix shows no answer without.
@@ -628,40 +555,3 @@ def _say_why_it_ended(invocation: InferenceInvocation) -> None:
     invocation.finish_reasons = invocation.finish_reasons or []  # else the attribute would be taken from the messages
     for message in invocation.output_messages:
         message.finish_reason = next(iter(invocation.finish_reasons), "unknown")
-
-
-def _fit_attributes(ledger: RunLedger) -> dict[str, AttributeValue]:
-    fit = ledger.fit
-    if fit is None:
-        return {}
-    attributes: dict[str, AttributeValue] = {
-        sc.FIT_BASE_TOKENS: fit.base_tokens,
-        sc.FIT_GROWTH_TOKENS: fit.growth_tokens,
-        sc.FIT_CALLS: fit.calls,
-    }
-    if fit.r_squared is not None:
-        attributes[sc.FIT_R_SQUARED] = fit.r_squared
-    return attributes
-
-
-def _ratios(ledger: RunLedger) -> dict[str, AttributeValue]:
-    ratios: Mapping[str, float | None] = {sc.RUN_OVERPAY: ledger.overpay, sc.RUN_REPLAY_SHARE: ledger.replay_share}
-    return {name: value for name, value in ratios.items() if value is not None}
-
-
-def _without_ended_call(context: Context, scope: Scope) -> Context:
-    """The context, but not of a call that is over: what is asked now is no part of it."""
-    if scope.inner_usages is None or not scope.inner_usages.over:
-        return context
-    return set_value(CLIENT_INFERENCE_CONTEXT_KEY, None, context)
-
-
-def _client_context(suppress_all: bool) -> Context:
-    """Ours is the one chat span of this call: tell the client libraries' instrumentations, in their own words.
-
-    `suppress_all` also silences HTTP spans below; it is for clients whose instrumentation knows no other word.
-    """
-    if not suppress_all:
-        return set_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION, True)
-    with suppress_instrumentation():
-        return set_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION, True, get_current())
