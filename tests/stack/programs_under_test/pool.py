@@ -28,15 +28,19 @@ def main(kind: str, before: int, count: int) -> None:
     context = multiprocessing.get_context("spawn" if kind == "spawn" else "fork")
     if kind == "terminate":
         with context.Pool(3) as pool:
-            done = pool.map(work, range(count), chunksize=1)
+            report(truth, before, pool.map(work, range(count), chunksize=1))
     else:
         with ProcessPoolExecutor(3, mp_context=context) as executor:
-            done = list(executor.map(work, range(count)))
+            report(truth, before, list(executor.map(work, range(count))))
+
+
+def report(truth: Truth, before: int, done: list[tuple[int, int, int]]) -> None:
+    """The truth, while the workers are still there."""
     for input_tokens, output_tokens, calls in done:
         truth.input_tokens += input_tokens
         truth.output_tokens += output_tokens
         truth.calls += calls
-    tell(truth, before + count)
+    tell(truth, before + len(done))
 
 
 if __name__ == "__main__":
