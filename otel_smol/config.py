@@ -124,7 +124,7 @@ OPTIONS = (
         5.0,
         "a number of seconds",
         "Under `opentelemetry-instrument`: how long the end of the program may take to send what is left, all signals "
-        "at once. `0` leaves that to the SDK, which took up to 27 seconds with a collector that was gone.",
+        "at once. `0` leaves that to the SDK, which took 7 to 20 seconds with a collector that was gone.",
         _seconds,
     ),
     Option(
