@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +21,12 @@ from otel_smol import SmolagentsInstrumentor
 from otel_smol.metrics import _live
 
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+
+def pytest_configure() -> None:
+    """A shell that starts the tests in the background lets them ignore Ctrl-C, and so would the programs they start."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Recorder(SpanProcessor):

@@ -389,8 +389,6 @@ class Measured:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell began us in the background; programs inherit that
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     with ExitStack() as at_the_end:
         yield Measured(tmp_path_factory.mktemp("faults"), at_the_end)
 
