@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cost import CONTENT, growth
+from benchmarks.cost import CONTENT, growth, run_agent
 from tests.programs import TOOL, environment
 from tests.stack.exposition import samples, total
 from tests.stack.programs import Collector, require, wait_for
@@ -154,19 +154,15 @@ def recorded_run(folder: Path, content: str) -> bytes:
 
 def record(file: Path) -> None:
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from benchmarks.cost import _run
+    from benchmarks.emission import providers
     from otel_smol import SmolagentsInstrumentor
 
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    SmolagentsInstrumentor().instrument(tracer_provider=provider, meter_provider=MeterProvider())
-    _run("code", RUN_STEPS)
-    file.write_bytes(encode_spans(exporter.get_finished_spans()).SerializeToString())
+    tracer_provider, meter_provider, keep = providers()
+    SmolagentsInstrumentor().instrument(tracer_provider=tracer_provider, meter_provider=meter_provider)
+    keep.spans = []
+    run_agent("code", RUN_STEPS)
+    file.write_bytes(encode_spans(keep.spans).SerializeToString())
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
@@ -216,13 +212,11 @@ def work(steps: int) -> float:
     """Runs of so many steps; their CPU, what the exporting threads took included."""
     from opentelemetry import metrics, trace
 
-    from benchmarks.cost import _run
-
-    _run("code", 3)
+    run_agent("code", 3)
     runs = max(1, STEPS_PER_CHILD // steps)
     began = time.process_time()
     for _ in range(runs):
-        _run("code", steps)
+        run_agent("code", steps)
     for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
         if hasattr(provider, "force_flush"):
             provider.force_flush()

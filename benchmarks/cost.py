@@ -143,16 +143,16 @@ def measure(agent: str, steps: list[int], repeats: int) -> dict[str, dict[str, f
         instrumentor.instrument(tracer_provider=tracer_provider, meter_provider=recording)
         spans: list[Any] = []
         keep.spans = spans
-        _run(agent, n)
+        run_agent(agent, n)
         keep.spans = None
         instrumentor.uninstrument()
         emission, floor = Emission(spans, recording.measurements), providers()
         check(agent, n, emission, len(spans), recording)
         times: dict[str, list[float]] = {"bare": [], "watched": [], "floor": [], "library": []}
         for _ in range(repeats):
-            times["bare"].append(_cpu(partial(_run, agent, n)))
+            times["bare"].append(_cpu(partial(run_agent, agent, n)))
             instrumentor.instrument(tracer_provider=tracer_provider, meter_provider=meter_provider)
-            times["watched"].append(_cpu(partial(_run, agent, n)))
+            times["watched"].append(_cpu(partial(run_agent, agent, n)))
             instrumentor.uninstrument()
             for name, replay in (("floor", Replay), ("library", LibraryReplay)):
                 times[name].append(_cpu(partial(_replayed, agent, n, replay(emission, floor[0], floor[1]))))
@@ -181,10 +181,10 @@ def profile(agent: str, steps: int) -> None:
 
     tracer_provider, meter_provider, _ = providers()
     SmolagentsInstrumentor().instrument(tracer_provider=tracer_provider, meter_provider=meter_provider)
-    _run(agent, 3)
+    run_agent(agent, 3)
     profiler = cProfile.Profile()
     profiler.enable()
-    _run(agent, steps)
+    run_agent(agent, steps)
     profiler.disable()
     pstats.Stats(profiler).sort_stats("cumulative").print_stats("otel_smol|opentelemetry", 60)
 
@@ -197,11 +197,11 @@ def _cpu(act: Callable[[], Any]) -> float:
 
 
 def _replayed(agent: str, steps: int, replay: Replay) -> None:
-    _run(agent, steps, replay)
+    run_agent(agent, steps, replay)
     replay.end()
 
 
-def _run(agent: str, steps: int, replay: Replay | None = None) -> None:
+def run_agent(agent: str, steps: int, replay: Replay | None = None) -> None:
     from smolagents import CodeAgent, ToolCallingAgent
 
     from tests.scripted import Script, make_tool, step_replies

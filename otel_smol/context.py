@@ -40,6 +40,11 @@ class Scope(NamedTuple):
     goes on in it."""
 
     @property
+    def own_step(self) -> StepSpan | None:
+        """The step that does this itself: what a tool does within it is the tool's."""
+        return self.step if self.tool is None else None
+
+    @property
     def around(self) -> InnerUsages | None:
         """`inner_usages`, if that call still goes on."""
         inner = self.inner_usages
@@ -49,9 +54,9 @@ class Scope(NamedTuple):
 _NOWHERE = Scope()
 
 
-def current_scope(context: Context | None = None) -> Scope:
+def current_scope() -> Scope:
     """The scope of the current context."""
-    scope = get_value(_SCOPE, context)
+    scope = get_value(_SCOPE)
     return scope if isinstance(scope, Scope) else _NOWHERE
 
 

@@ -140,10 +140,8 @@ def _provider(known: str | None, model_id: object, host: str | None) -> str:
 
 def _base_url(model: object, model_id: object) -> _Url | None:
     own: dict[str, Any] = getattr(model, "__dict__", {})  # nothing else: a property may open a connection
-    client = own.get("client")
+    client, settings = own.get("client"), _client_settings(own)
     meta = getattr(client, "meta", None)  # boto3
-    settings = own.get("client_kwargs")
-    settings = settings if isinstance(settings, dict) else {}
     candidates = (
         getattr(client, "base_url", None),  # openai
         getattr(meta, "endpoint_url", None),
@@ -171,9 +169,13 @@ class _Url:
     port: int | None
 
 
+def _client_settings(own: dict[str, Any]) -> dict[str, Any]:
+    settings = own.get("client_kwargs")
+    return settings if isinstance(settings, dict) else {}
+
+
 def _inference_provider(model: object) -> str | None:
-    settings = getattr(model, "__dict__", {}).get("client_kwargs")
-    value = settings.get("provider") if isinstance(settings, dict) else None
+    value = _client_settings(getattr(model, "__dict__", {})).get("provider")
     if value is None:
         return None
     return value if value in INFERENCE_PROVIDERS else "other"

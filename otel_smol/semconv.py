@@ -46,6 +46,9 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
 
+INTEGERS: Final = 1 << 63
+"""OTLP carries integers below this, and none below its negative."""
+
 ATTRIBUTES: Final[dict[str, Attribute]] = {}
 METRICS: Final[dict[str, Metric]] = {}
 

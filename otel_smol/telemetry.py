@@ -368,7 +368,7 @@ class CallSpan:
         *,
         suppress_all: bool,
     ) -> None:
-        run, step = scope.run, scope.step if scope.tool is None else None
+        run, step = scope.run, scope.own_step
         call_type = step.facts.type if step is not None else "other"
         self.telemetry, self.model, self.owner, self.run, self.step = telemetry, model, owner, run, step
         self.ledger = run.ledger if run is not None else RunLedger(max_steps=1)
@@ -507,7 +507,7 @@ class ToolSpan:
     """`execute_tool {tool}`: a tool or managed agent that runs within a run."""
 
     def __init__(self, scope: Scope, run: Owner, tool: object, name: str, *, managed: bool) -> None:
-        step = scope.step if scope.tool is None else None
+        step = scope.own_step
         self.run, self.step, self.name = run, step, name
         self.finished = False
         self._invocation: ToolInvocation = run.telemetry.handler.tool(

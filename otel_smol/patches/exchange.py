@@ -6,10 +6,10 @@ from typing import Any
 
 from opentelemetry.util.genai.invocation import InferenceInvocation
 
+from otel_smol import semconv as sc
 from otel_smol.provider import public_model_id
 
 _FLOATS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
-_OTLP_INTEGERS = 1 << 63
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
 
 
@@ -25,7 +25,7 @@ def set_request(invocation: InferenceInvocation, model: Any, args: tuple[Any, ..
         ("top_k", parameters.get("top_k")),
         ("max_tokens", next((parameters[limit] for limit in _LIMITS if parameters.get(limit) is not None), None)),
     ):
-        if type(value) is int and abs(value) < _OTLP_INTEGERS:
+        if type(value) is int and abs(value) < sc.INTEGERS:
             setattr(invocation, name, value)
     stops = parameters.get("stop_sequences") or (args[1] if len(args) > 1 else None)
     if isinstance(stops, (list, tuple)) and all(isinstance(stop, str) for stop in stops):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.trace import SpanContext
 
 from otel_smol import content
+from otel_smol import semconv as sc
 from otel_smol.context import attached, current_scope
 from otel_smol.guard import guarded
 from otel_smol.ledger import RunLedger
@@ -164,7 +165,7 @@ def agent_facts(agent: Any, max_steps: Any, turn_group: str) -> AgentFacts:
         facts["name"] = name if isinstance(name, str) and name else None
     with guarded("reading an agent's max_steps"):
         limit = max_steps or agent.max_steps
-        facts["max_steps"] = limit if isinstance(limit, int) and limit < 1 << 63 else None
+        facts["max_steps"] = limit if isinstance(limit, int) and limit < sc.INTEGERS else None
     with guarded("reading an agent's model"):
         model_id = getattr(model_of(agent), "model_id", None)
         facts["model_id"] = public_model_id(model_id) if isinstance(model_id, str) else None

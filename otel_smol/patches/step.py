@@ -49,8 +49,8 @@ def planning_step(patches: Patches) -> Wrapper:
     """Wrap `_generate_planning_step(task, is_first_step, step)`."""
 
     def wrapper(wrapped: Callable[..., Any], agent: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        scope = current_scope()
-        inherited = scope.step is not None and scope.step.facts.type == "planning" and scope.tool is None
+        step = current_scope().own_step
+        inherited = step is not None and step.facts.type == "planning"
         if not patches.active or inherited:
             return wrapped(*args, **kwargs)
         number = argument(args, kwargs, 2, "step")

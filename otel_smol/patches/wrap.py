@@ -22,9 +22,8 @@ Wrapper: TypeAlias = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[st
 
 _MOST_LAYERS = 20
 """A method with more wrappers than these is left alone."""
-
-
 _FEW = 200
+"""Wrappers that may be on before any is looked at for whether its class has gone."""
 
 
 class _Bound(wrapt.BoundFunctionWrapper[Any, Any]):

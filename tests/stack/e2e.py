@@ -11,11 +11,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from grafana.queries import total
 from tests.programs import command, environment
@@ -23,6 +23,8 @@ from tests.programs import command, environment
 from .jaeger import Jaeger
 from .programs import PARTS, ROOT, Collector, Process, free_ports, require, wait_for
 from .test_prometheus import Prometheus, flags_of_the_stack, with_targets
+
+T = TypeVar("T")
 
 PROGRAMS = Path(__file__).parent / "programs_under_test"
 EXAMPLE = ROOT / "examples" / "agent.py"
@@ -245,6 +247,37 @@ class Stack:
     def _selector(self, form: Form, service: str) -> str:
         instance = f"127.0.0.1:{self.collector.scrape}"
         return f'job="{service}", instance{"!=" if form == "push" else "="}"{instance}"'
+
+
+class Row(Protocol):
+    """One row of a table, by its name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Rows(Generic[T]):
+    """What came of each row, which is brought about once; an exception belongs to the tests of its row alone."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, T | BaseException] = {}
+
+    def note(self, row: Row, act: Callable[[], T]) -> None:
+        """Bring a row about."""
+        try:
+            self._found[row.name] = act()
+        except BaseException as failure:
+            self._found[row.name] = failure
+
+    def came_about(self, rows: Iterable[Row]) -> list[T]:
+        """Those of these rows that raised nothing."""
+        return [found for row in rows if not isinstance(found := self._found[row.name], BaseException)]
+
+    def __getitem__(self, row: Row) -> T:
+        found = self._found[row.name]
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
 
 def launch(at_the_end: ExitStack, script: str | Path, *arguments: str, errors: Path, **variables: str) -> Program:

@@ -20,7 +20,7 @@ import pytest
 
 from otel_smol import semconv as sc
 
-from .e2e import QUICK, Program, Truth, launch, truth_in
+from .e2e import QUICK, Program, Rows, Truth, launch, truth_in
 from .programs import ROOT, Collector, require, wait_for
 from .sink import Sink
 
@@ -364,27 +364,18 @@ FAULTS = [
 ]
 
 
-class Measured:
+class Measured(Rows[Outcome]):
     """All faults, six at a time: they mostly wait. The longest begins first."""
 
     def __init__(self, folder: Path, at_the_end: ExitStack) -> None:
+        super().__init__()
         self._folder, self._at_the_end = folder, at_the_end
-        self._found: dict[str, Outcome | BaseException] = {}
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(self._run, sorted(range(len(FAULTS)), key=lambda index: FAULTS[index].run != backend_down)))
 
     def _run(self, index: int) -> None:
         fault = FAULTS[index]
-        try:
-            self._found[fault.name] = fault.run(Scene(self._folder / str(index), self._at_the_end))
-        except BaseException as failure:
-            self._found[fault.name] = failure
-
-    def __getitem__(self, fault: Fault) -> Outcome:
-        found = self._found[fault.name]
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        self.note(fault, lambda: fault.run(Scene(self._folder / str(index), self._at_the_end)))
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ import pytest
 
 from grafana.queries import mean, quantile, ratio, selector, total
 
-from .e2e import FORMS, RUN_TOKENS, TOKENS, Form, Stack, Truth, running, truth_in
+from .e2e import FORMS, RUN_TOKENS, TOKENS, Form, Rows, Stack, Truth, running, truth_in
 from .programs import ROOT
 
 DOCUMENT = ROOT / "docs" / "backends.md"
@@ -200,12 +200,12 @@ KILLED = [
 # --- running them once -----------------------------------------------------------------------------------------------
 
 
-class Measured:
-    """All situations, run; an exception belongs to the tests of its situation alone."""
+class Measured(Rows[Outcome]):
+    """All situations, run."""
 
     def __init__(self, stack: Stack) -> None:
+        super().__init__()
         self.stack = stack
-        self._found: dict[str, Outcome | BaseException] = {}
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(self._run, SITUATIONS))
         self._settle(SITUATIONS)
@@ -214,14 +214,11 @@ class Measured:
         self._settle(KILLED)
 
     def _run(self, situation: Situation) -> None:
-        try:
-            self._found[situation.name] = situation.run(self.stack)
-        except BaseException as failure:
-            self._found[situation.name] = failure
+        self.note(situation, lambda: situation.run(self.stack))
 
     def _settle(self, situations: list[Situation]) -> None:
         """Wait until every total is there, then for what might come on top of it."""
-        outcomes = [found for each in situations if isinstance(found := self._found[each.name], Outcome)]
+        outcomes = self.came_about(situations)
         until = time.monotonic() + 40
         while time.monotonic() < until and not all(map(self._is_there, outcomes)):
             time.sleep(0.2)
@@ -235,12 +232,6 @@ class Measured:
             for form in FORMS
             for metric in (TOKENS, RUN_TOKENS)
         )
-
-    def __getitem__(self, situation: Situation) -> Outcome:
-        found = self._found[situation.name]
-        if isinstance(found, BaseException):
-            raise found
-        return found
 
 
 @pytest.fixture(scope="module")
