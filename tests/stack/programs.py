@@ -54,12 +54,12 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-    """Polls until the condition holds; fails the test with `what` when it does not in time."""
+def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = 30.0) -> None:
+    """Polls until the condition holds; fails the test with `what`, as it is by then, when it does not in time."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
-            pytest.fail(f"not within {seconds:.0f} s: {what}")
+            pytest.fail(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.05)
 
 

@@ -114,5 +114,5 @@ class Sink:
             ]
 
     def wait_for_spans(self, count: int, seconds: float = 30.0) -> list[Span]:
-        wait_for(lambda: len(self.spans()) >= count, f"{count} spans; {len(self.spans())} came", seconds)
+        wait_for(lambda: len(self.spans()) >= count, lambda: f"{count} spans; {len(self.spans())} came", seconds)
         return self.spans()
