@@ -122,7 +122,7 @@ class Patches:
         """Wrap `to_messages` where a kind of memory step gets it from."""
         owner = defines_to_messages(cls)
         if owner is not None:
-            self._wraps.wrap(owner, "to_messages", to_messages)
+            self._wraps.wrap(owner, "to_messages", to_messages, light=True)  # the whole memory, at each step
 
     def hold_model(self, model: Any) -> Callable[[], None]:
         """Cover a model for the length of a run (see `Models.hold`)."""

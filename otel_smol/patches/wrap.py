@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pkgutil
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
 import wrapt
@@ -48,6 +49,19 @@ class _FunctionWrapper(wrapt.FunctionWrapper[Any, Any]):
     __bound_function_wrapper__ = _Bound
 
 
+_functions: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
+"""Wrappers that are functions. A mark on them would not do: `functools.wraps` copies marks."""
+
+
+def _as_function(method: Callable[..., Any], wrapper: Wrapper) -> Any:
+    @functools.wraps(method)
+    def watched(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(MethodType(method, instance), instance, args, kwargs)
+
+    _functions[watched] = wrapper
+    return watched
+
+
 def definer(cls: type, name: str) -> type | None:
     """The class in the MRO that defines an attribute, or None."""
     for base in cls.__mro__:
@@ -65,8 +79,12 @@ class Wraps:
         self._replaced: list[tuple[ModuleType, str, object, object]] = []
         self._lock = threading.Lock()
 
-    def wrap(self, cls: type, name: str, wrapper: Wrapper) -> bool:
-        """Wrap a method that this very class defines, once. False if it does not, or cannot be patched (C types)."""
+    def wrap(self, cls: type, name: str, wrapper: Wrapper, *, light: bool = False) -> bool:
+        """Wrap a method that this very class defines, once. False if it does not, or cannot be patched (C types).
+
+        `light` is for what is called very often: a function, where the method is one, and not a proxy that passes for
+        it in all respects. That takes half the time.
+        """
         method = vars(cls).get(name)
         if method is None or _is_on(method, wrapper):
             return method is not None
@@ -74,7 +92,8 @@ class Wraps:
             method = vars(cls).get(name)
             if method is None or _is_on(method, wrapper):
                 return method is not None
-            proxy: Any = _FunctionWrapper(method, wrapper)
+            as_function = light and type(method) is FunctionType
+            proxy: Any = _as_function(method, wrapper) if as_function else _FunctionWrapper(method, wrapper)
             try:
                 setattr(cls, name, proxy)
             except (AttributeError, TypeError):
@@ -136,6 +155,8 @@ class Wraps:
 def _is_on(method: Any, wrapper: Wrapper) -> bool:
     """Whether our wrapper is on a method, on top or below what others have put over it."""
     for _ in range(_MOST_LAYERS):
+        if type(method) is FunctionType and _functions.get(method) is wrapper:
+            return True
         if not isinstance(method, wrapt.FunctionWrapper):
             return False  # a function that `functools.wraps` has given `__wrapped__`, say: it may do what it likes
         if getattr(method, "_self_wrapper", None) is wrapper:
