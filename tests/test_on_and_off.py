@@ -15,6 +15,7 @@ import pytest
 import smolagents
 import wrapt
 from smolagents import CodeAgent
+from smolagents.memory import ActionStep
 
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
@@ -39,9 +40,10 @@ FAMILIES = ("smolagents", "tests", "unittest.mock")
 
 def everything() -> dict[tuple[str, str], object]:
     """Every attribute of every module of smolagents' and of every class in it, of our models, tools and of mocks."""
-    for info in pkgutil.iter_modules(smolagents.__path__, "smolagents."):
+    names = [info.name for info in pkgutil.iter_modules(smolagents.__path__, "smolagents.")]
+    for name in (*names, "smolagents.prompts"):  # the last is a folder of YAML, imported when the first agent is made
         with suppress(ImportError):  # what needs packages that are not here
-            importlib.import_module(info.name)
+            importlib.import_module(name)
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "smolagents"]
     found = {(module.__name__, name): value for module in modules for name, value in vars(module).items()}
     classes = {cls for cls in found.values() if isinstance(cls, type) and cls.__module__.startswith(FAMILIES)}
@@ -111,10 +113,11 @@ def test_a_stranger_on_top(
     cls: type, stranger: Callable[..., Any], observe: Callable[..., Observed], warned: Warnings, monkeypatch: Any
 ) -> None:
     """Somebody else wraps over us: all is seen while we are on, nothing when we are off, and again when we are on."""
-    original = vars(smolagents.MultiStepAgent)["run"]
+    original, to_messages = vars(smolagents.MultiStepAgent)["run"], vars(ActionStep)["to_messages"]
     first = observe()
     wrapper = stranger(monkeypatch, smolagents.MultiStepAgent, "run")
     stranger(monkeypatch, ScriptedModel, "generate")
+    of_steps = stranger(monkeypatch, ActionStep, "to_messages")
 
     def run() -> Script:
         script = Script(*step_replies(cls, 2))
@@ -129,6 +132,7 @@ def test_a_stranger_on_top(
     assert len(first.spans) == seen
     if stranger is wrapped_by_wrapt:
         assert wrapper.__wrapped__ is original
+        assert of_steps.__wrapped__ is to_messages
     second = observe()
     check_all(second, run().truth)
     assert len(first.spans) == seen
