@@ -157,6 +157,27 @@ def test_variables_change_what_they_say() -> None:
     assert gateways == ["one.invalid:3", "two.invalid:4", "three.invalid:5"]
 
 
+def test_the_status_is_masked_by_all_the_patterns_of_the_attributes() -> None:
+    """`redaction` does not look at it, so each pattern stands there twice."""
+    processors = resolved(CONFIG)["processors"]
+    (group,) = processors["transform/status"]["trace_statements"]
+    found = [re.fullmatch(r'replace_pattern\(span\.status\.message, (".+"), "\*{4}"\)', s) for s in group["statements"]]
+    patterns = [json.loads(each[1]) for each in found if each]
+    assert len(patterns) == len(found)
+    assert patterns == processors["redaction"]["blocked_values"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_that_is_sent_on_goes_past_the_masks(form: str) -> None:
+    """Every form masks spans, and their status, and log records. Metrics have no text."""
+    pipelines = resolved(*files(form))["service"]["pipelines"]
+    for name, pipeline in pipelines.items():
+        sends = {exporter.partition("/")[0] for exporter in pipeline["exporters"]} & {"otlp_http", "load_balancing"}
+        kind = name.partition("/")[0]
+        wanted = {"traces": ["redaction", "transform/status"], "logs": ["redaction"], "metrics": []}[kind] if sends else []
+        assert [each for each in pipeline["processors"] if each in ("redaction", "transform/status")] == wanted, name
+
+
 def made_from_spans() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = resolved(*files("metrics from spans"))["connectors"]["signal_to_metrics"]["spans"]
     return found
