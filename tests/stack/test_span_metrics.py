@@ -10,9 +10,10 @@ from .conftest import StartCollector
 from .exposition import Samples, samples, series, total
 from .programs import PARTS, Collector, wait_for
 from .sink import Sink
-from .synthetic import Run, counter, metrics, send, traces
+from .synthetic import Run, counter, metrics, pairs, send, traces
 
 RUNS = "smolagents_run_input_tokens_count"
+WITHOUT_USAGE = "smolagents_calls_without_usage_total"
 BY_STEP = {"smolagents_step_input_tokens_total", "smolagents_step_calls_total"}
 
 
@@ -67,6 +68,39 @@ def test_totals_equal_the_runs(collector: Collector) -> None:
     assert total(found, "gen_ai_client_operation_duration_seconds_count") == steps
     assert total(found, "gen_ai_invoke_agent_duration_seconds_count") == len(runs)
     assert total(found, "smolagents_run_overpay_sum") == 3.0
+
+
+def test_every_run_has_its_count_of_calls_without_usage(collector: Collector) -> None:
+    """0 as well, as in the instrumentation: the dashboards offer the agents that have this metric."""
+    found = after(collector, Run(agent="told"), 1)
+    assert {value for (name, _), value in found.items() if name == WITHOUT_USAGE} == {0.0}
+    silent = Run(agent="silent").spans()
+    (of_run,) = (each for each in silent[-1].attributes if each.key == semconv.RUN_CALLS_WITHOUT_USAGE)
+    of_run.value.int_value = 3
+    assert send(collector.otlp, traces(silent)) == 200
+    wait_for(lambda: total(samples(collector.scrape_url), WITHOUT_USAGE) == 3, "the calls")
+    found = samples(collector.scrape_url)
+    assert total(found, WITHOUT_USAGE, gen_ai_agent_name="told", gen_ai_request_model="test-model") == 0
+    assert total(found, WITHOUT_USAGE, gen_ai_agent_name="silent", gen_ai_request_model="test-model") == 3
+
+
+def test_cached_tokens_only_where_the_provider_says(collector: Collector) -> None:
+    """A provider that is silent has no such series, and one that read nothing has 0. An estimate is no bill."""
+    after(collector, Run(agent="silent"), 1)
+    for agent, cached, estimator in (("cold", 0, "billed"), ("warm", 700, "billed"), ("guessed", 700, "characters")):
+        spans = Run(agent=agent).spans()
+        for chat in spans[:-1:2]:
+            chat.attributes.extend(pairs({semconv.USAGE_CACHE_READ_TOKENS: cached}))
+            (how,) = (each for each in chat.attributes if each.key == semconv.HISTORY_ESTIMATOR)
+            how.value.string_value = estimator
+        assert send(collector.otlp, traces(spans)) == 200
+    wait_for(lambda: total(samples(collector.scrape_url), RUNS) == 4, "4 runs")
+    found = {
+        (labels["gen_ai_agent_name"], labels["gen_ai_request_model"]): value
+        for (name, have), value in samples(collector.scrape_url).items()
+        if name == "smolagents_history_cached_tokens_total" and (labels := dict(have))
+    }
+    assert found == {("cold", "test-model"): 0, ("warm", "test-model"): 3 * 700}
 
 
 def test_the_instrumentation_s_own_metrics_do_not_count_twice(collector: Collector, sink: Sink) -> None:
