@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from otel_smol.guard import logger
 
-T = TypeVar("T")
+PREFIX = "OTEL_SMOL_"
+
+NOT_OPTIONS = ("tracer_provider", "meter_provider", "logger_provider")
+"""What else `instrument()` takes."""
+
+OF_THE_TESTS = frozenset({"OTEL_SMOL_REQUIRE_BACKENDS", "OTEL_SMOL_REQUIRE_STACK", "OTEL_SMOL_STACK_DIR"})
+"""Variables with our prefix that are no settings: whoever works on otel_smol sets them."""
+
+OF_KUBERNETES = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT)(_|$)")
+"""Kubernetes gives every container such variables for each service, and one may be called `otel-smol`."""
 
 MOST = 1 << 53
 """No limit is higher: what a JSON number, and so every dashboard, can still tell from its neighbour."""
@@ -51,10 +61,14 @@ class Option:
 
     name: str
     variable: str
-    default: Any
     form: str
     brief: str
     parse: Callable[[object], Any]
+
+    @property
+    def default(self) -> Any:
+        """The one of `Config`."""
+        return getattr(Config, self.name)
 
 
 def _boolean(given: object) -> bool:
@@ -73,12 +87,13 @@ def _seconds(given: object) -> float:
     return value
 
 
+NUMBER = "a positive whole number in digits, 2^53 at most"
+
 OPTIONS = (
     Option(
         "token_budget",
         "OTEL_SMOL_TOKEN_BUDGET",
-        Limits(),
-        "a positive number, or `agent=number,*=number`",
+        f"{NUMBER}, or `agent=number,*=number`",
         "Input tokens that one run may use, managed agents included. Nothing is stopped: crossing it counts "
         "`smolagents.run.budget_exceeded` while the run goes on.",
         Limits.parse,
@@ -86,8 +101,7 @@ OPTIONS = (
     Option(
         "context_window",
         "OTEL_SMOL_CONTEXT_WINDOW",
-        Limits(),
-        "a positive number, or `model=number,*=number`",
+        f"{NUMBER}, or `model=number,*=number`",
         "Tokens that the model can take. With it each step shows `smolagents.context_window.share`; "
         "without it nothing is guessed.",
         Limits.parse,
@@ -95,7 +109,6 @@ OPTIONS = (
     Option(
         "full_input_messages",
         "OTEL_SMOL_FULL_INPUT_MESSAGES",
-        False,
         "`true` or `false`",
         "With content capture: put all messages of every prompt on its chat span, as the convention has it. "
         "The telemetry then grows with the square of the steps, like the bill.",
@@ -104,7 +117,6 @@ OPTIONS = (
     Option(
         "agent_name_on_client_metrics",
         "OTEL_SMOL_AGENT_NAME_ON_CLIENT_METRICS",
-        False,
         "`true` or `false`",
         "Add `gen_ai.agent.name` to the convention's `gen_ai.client.*` metrics, which do not have it by themselves.",
         _boolean,
@@ -112,7 +124,6 @@ OPTIONS = (
     Option(
         "flush_on_sigterm",
         "OTEL_SMOL_FLUSH_ON_SIGTERM",
-        True,
         "`true` or `false`",
         "Under `opentelemetry-instrument`, and only where the program has no handler of its own: on SIGTERM "
         "close the runs that go on, export what is there (5 seconds at most), then end by the signal as before.",
@@ -121,8 +132,7 @@ OPTIONS = (
     Option(
         "exit_seconds",
         "OTEL_SMOL_EXIT_SECONDS",
-        5.0,
-        "a number of seconds",
+        "a number of seconds, 0 or more and below 3600",
         "Under `opentelemetry-instrument`: how long the end of the program may take to send what is left, all signals "
         "at once. `0` leaves that to the SDK, which took 7 to 20 seconds with a collector that was gone.",
         _seconds,
@@ -130,7 +140,6 @@ OPTIONS = (
     Option(
         "quiet_exporters",
         "OTEL_SMOL_QUIET_EXPORTERS",
-        True,
         "`true` or `false`",
         "Under `opentelemetry-instrument`: the exporters say the same failure once in ten minutes, and nothing of "
         "retries. `false` shows every line.",
@@ -139,7 +148,6 @@ OPTIONS = (
     Option(
         "mend_forks",
         "OTEL_SMOL_MEND_FORKS",
-        True,
         "`true` or `false`",
         "A forked child counts from 0, opens connections of its own, and a `multiprocessing` worker sends what it has "
         "before it ends. `false` leaves all three as the SDK has them.",
@@ -164,10 +172,37 @@ class Config:
 
     @staticmethod
     def load(arguments: Mapping[str, object], environment: Mapping[str, str] | None = None) -> Config:
-        """An argument beats its variable. What cannot be used is named in one warning, and the default stands."""
+        """An argument beats its variable. What cannot be used is named in one warning, and the default stands.
+
+        So is what nobody knows: a misspelt budget would be none, in silence.
+        """
         environment = os.environ if environment is None else environment
+        for given, meant in _unknown(arguments, environment):
+            logger.warning(
+                "otel_smol: %s is no setting and does nothing.%s", given, f" Did you mean {meant}?" if meant else ""
+            )
         values = {option.name: _value(option, arguments, environment) for option in OPTIONS}
         return Config(**values)
+
+
+def _unknown(arguments: Mapping[str, object], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is given and not known, with what was probably meant."""
+    variables = {option.name: option.variable for option in OPTIONS}
+    for name, value in arguments.items():
+        if value is not None and name not in variables and name not in NOT_OPTIONS:
+            yield f"argument {name}", _nearest(name, (*variables, *NOT_OPTIONS))
+    for variable, text in environment.items():
+        if not variable.startswith(PREFIX) or not text.strip() or variable in variables.values():
+            continue
+        if variable not in OF_THE_TESTS and not OF_KUBERNETES.search(variable):
+            nearest = _nearest(variable[len(PREFIX) :].lower(), variables)  # by the prefix all are alike
+            yield variable, variables.get(nearest, "")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # late: nobody needs it who spells right
+
+    return "".join(get_close_matches(name, known, 1))
 
 
 def _value(option: Option, arguments: Mapping[str, object], environment: Mapping[str, str]) -> Any:

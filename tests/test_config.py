@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from smolagents import CodeAgent
 
 from otel_smol import SmolagentsInstrumentor
-from otel_smol.config import OPTIONS, Config, Limits, Option
+from otel_smol.config import MOST, NOT_OPTIONS, OF_THE_TESTS, OPTIONS, Config, Limits, Option
 from tests.conftest import Observed, Warnings
 from tests.scripted import Script, agent, step_replies
 
@@ -44,12 +46,15 @@ UNUSABLE = {
         "a=1,a=2",
         "*=1,2",
         "9" * 30,
+        "1e6",
+        "200000.0",
+        "99999999999999999",
     ],
     "context_window": ["128k", "gpt=128k", "inf", "٣x"],
     "full_input_messages": ["maybe", "2", "tru"],
     "agent_name_on_client_metrics": ["y"],
     "flush_on_sigterm": ["never"],
-    "exit_seconds": ["soon", "-1", "nan", "inf", "5s"],
+    "exit_seconds": ["soon", "-1", "nan", "inf", "5s", "3600"],
     "quiet_exporters": ["quiet"],
     "mend_forks": ["2"],
 }
@@ -126,6 +131,86 @@ def test_seconds_that_cannot_be_used(given: float, warned: Warnings) -> None:
     """A number of the right type is looked at like a text."""
     assert Config.load({"exit_seconds": given}, {}) == Config()
     assert len(warned.of("argument exit_seconds")) == 1
+
+
+@pytest.mark.parametrize("name", ["token_budget", "context_window"])
+def test_the_rule_for_limits(name: str, warned: Warnings) -> None:
+    """The warning says the rule, and the rule is as it says: a whole number in digits, from 1 to 2^53."""
+    assert getattr(Config.load({name: f"a=1,b={2**53}"}, {}), name) == Limits(None, {"a": 1, "b": MOST})
+    assert warned.lines == []
+    for text in ("1e6", "1.5", "200000.0", "99999999999999999", str(2**53 + 1), "0"):
+        Config.load({name: text}, {})
+        assert "it must be a positive whole number in digits, 2^53 at most, or " in warned.lines.pop()
+
+
+def test_the_rule_for_seconds(warned: Warnings) -> None:
+    """The warning says the rule, and the rule is as it says."""
+    assert [Config.load({"exit_seconds": text}, {}).exit_seconds for text in ("0", "3599.9")] == [0, 3599.9]
+    assert warned.lines == []
+    for text in ("-0.1", "3600"):
+        Config.load({"exit_seconds": text}, {})
+        assert "it must be a number of seconds, 0 or more and below 3600." in warned.lines.pop()
+
+
+# --- what is no setting ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("token_bugdet", "argument token_bugdet is no setting and does nothing. Did you mean token_budget?"),
+        ("tracer_provder", "argument tracer_provder is no setting and does nothing. Did you mean tracer_provider?"),
+        ("zzz", "argument zzz is no setting and does nothing."),
+        (
+            "OTEL_SMOL_TOKEN_BUGDET",
+            "OTEL_SMOL_TOKEN_BUGDET is no setting and does nothing. Did you mean OTEL_SMOL_TOKEN_BUDGET?",
+        ),
+        ("OTEL_SMOL_FORKS", "OTEL_SMOL_FORKS is no setting and does nothing. Did you mean OTEL_SMOL_MEND_FORKS?"),
+        ("OTEL_SMOL_ZZZ", "OTEL_SMOL_ZZZ is no setting and does nothing."),
+    ],
+)
+def test_a_misspelt_setting_is_named_once(
+    given: str, said: str, observe: Callable[..., Observed], monkeypatch: pytest.MonkeyPatch, warned: Warnings
+) -> None:
+    """One warning names it and what is nearest, its value is nobody's business, and the agent runs on."""
+    arguments = {} if given.isupper() else {given: "secret"}
+    if given.isupper():
+        monkeypatch.setenv(given, "secret")
+    observed = observe(**arguments)
+    for _ in range(2):
+        assert agent(CodeAgent, Script(*step_replies(CodeAgent, 1))).run("the task") == "done"
+    assert len(observed.runs) == 2
+    assert warned.lines == [f"otel_smol: {said}"]
+
+
+def test_what_others_may_set_is_no_fault(observe: Callable[..., Observed], warned: Warnings) -> None:
+    """Neither what OpenTelemetry itself passes to `instrument()`, nor empty ones, nor what Kubernetes makes up."""
+    observed = observe(skip_dep_check=True, raise_exception_on_conflict=True, event_logger_provider=None)
+    assert agent(CodeAgent, Script(*step_replies(CodeAgent, 1))).run("the task") == "done"
+    assert len(observed.runs) == 1
+    variables = {
+        "OTEL_SMOL_BUDGET": " ",
+        "OTEL_SMOL_SERVICE_HOST": "10.0.0.1",
+        "OTEL_SMOL_SERVICE_PORT": "4317",
+        "OTEL_SMOL_SERVICE_PORT_OTLP": "4317",
+        "OTEL_SMOL_PORT": "tcp://10.0.0.1:4317",
+        "OTEL_SMOL_COLLECTOR_PORT_4317_TCP_ADDR": "10.0.0.1",
+        "OTEL_SERVICE_NAME": "ours",
+    }
+    assert Config.load({name: object() for name in NOT_OPTIONS}, variables) == Config()
+    assert warned.lines == []
+
+
+def test_variables_of_the_tests_are_no_fault(warned: Warnings) -> None:
+    """Whatever of our prefix tests, tools and CI use is a setting, or known to be none."""
+    root = Path(__file__).resolve().parent.parent
+    sources = [root / ".ci" / "run", *(root / "tests").rglob("*.py"), *(root / "tools").rglob("*.py")]
+    text = "\n".join(source.read_text() for source in sources if source != Path(__file__).resolve())
+    used = set(re.findall(r"\bOTEL_SMOL_[A-Z_]*[A-Z]\b", text))
+    assert used >= OF_THE_TESTS, "one that nobody uses is known"
+    assert used - {option.variable for option in OPTIONS} == OF_THE_TESTS
+    assert Config.load({}, dict.fromkeys(OF_THE_TESTS, "1")) == Config()
+    assert warned.lines == []
 
 
 @each_unusable

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from otel_smol import metrics
 from otel_smol import semconv as sc
 from otel_smol.cli import COMMANDS, parser_of
-from otel_smol.config import OPTIONS, Limits
+from otel_smol.config import OPTIONS, PREFIX, Limits
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 
@@ -39,6 +40,11 @@ VARIABLES_OF_OTHERS = (
         "`otel_smol` switches us off; `smolagents` the two packages of that name.",
     ),
     ("OTEL_SDK_DISABLED", "`true`: nothing is recorded. One line says so."),
+    (
+        "OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED",
+        "`true`: the SDK counts what it processes and what it drops. Without it the dashboard's panel Operations / "
+        "Dropped by the SDK is empty.",
+    ),
 )
 
 
@@ -93,8 +99,10 @@ def _metrics() -> Iterable[str]:
     yield from (
         "",
         f"On metrics, `{sc.STEP_NUMBER}` {sc.LAST_STEP_NUMBER} means {sc.LAST_STEP_NUMBER} and later, and "
-        f"`{sc.OVERFLOW}` stands for the names beyond a cap (32 agents, 16 models, 48 tools, 24 error types, first "
-        "come). No metric has a run, trace or conversation id.",
+        f"`{sc.OVERFLOW}` stands for the names beyond a cap ({metrics.AGENTS} agents, {metrics.MODELS} models, "
+        f"{metrics.TOOLS} tools, {metrics.ERROR_TYPES} error types, {metrics.SERVERS} servers, first come). Beyond "
+        f"its cap a server has `{sc.SERVER_ADDRESS}` `{sc.OVERFLOW}` and `{sc.SERVER_PORT}` 0. Spans keep all names "
+        "but those of error types. No metric has a run, trace or conversation id.",
         "",
         "From `opentelemetry-util-genai`, with the convention's buckets: "
         + ", ".join(f"`{name}` (`{unit}`)" for name, unit in sc.CONVENTION_METRICS.items())
@@ -107,8 +115,13 @@ def _metrics() -> Iterable[str]:
     )
     for metric in sc.METRICS.values():
         if metric.buckets:
-            yield f"| `{metric.name}` | {', '.join(f'{bound:g}' for bound in metric.buckets)} |"
+            yield f"| `{metric.name}` | {', '.join(map(_exact, metric.buckets))} |"
     yield ""
+
+
+def _exact(bound: float) -> str:
+    """To be copied: 1048576, and not 1.04858e+06."""
+    return str(int(bound) if bound == int(bound) else bound)
 
 
 def _variables() -> Iterable[str]:
@@ -116,7 +129,9 @@ def _variables() -> Iterable[str]:
         "## Variables",
         "",
         "Each is an argument of `SmolagentsInstrumentor().instrument(...)` as well, and the argument wins. A value "
-        "that cannot be used gets one warning, and the default stands.",
+        "that cannot be used gets one warning, and the default stands; an argument or a variable that begins with "
+        f"`{PREFIX}` and is not known gets one, too. In code a limit may also be a number or a mapping: "
+        '`token_budget={"researcher": 500_000, "*": 200_000}`. Names hold no comma, and `*` stands for all others.',
         "",
         "| variable | argument | value | default | meaning |",
         "| --- | --- | --- | --- | --- |",
