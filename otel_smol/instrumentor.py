@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otel_smol.shutdown import Ending
 
 SUPPORTED_SMOLAGENTS = ">=1.20,<2"
-"""Versions that the tests run with. With others we try, after a warning."""
+"""With other versions we try, after a warning. The tests run with the oldest of these and the newest."""
 
 
 class SmolagentsInstrumentor(BaseInstrumentor):  # type: ignore[misc]
@@ -105,7 +105,7 @@ def _check_version() -> None:
     if not SpecifierSet(SUPPORTED_SMOLAGENTS).contains(installed, prereleases=True):
         warn_once(
             "version",
-            "otel_smol: smolagents %s is installed, tested are %s. Trying all the same: "
+            "otel_smol: smolagents %s is installed, supported are %s. Trying all the same: "
             "what this version lacks is not observed.",
             installed,
             SUPPORTED_SMOLAGENTS,
