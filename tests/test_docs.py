@@ -32,6 +32,29 @@ def test_reference_page_has_every_name() -> None:
     assert [name for name in names if f"`{name}`" not in page] == []
 
 
+def test_reference_page_has_exact_buckets() -> None:
+    """Boundaries can be copied from the page: they are the very numbers, written out."""
+    page = (ROOT / "docs" / "reference.md").read_text()
+    shown = dict(re.findall(r"^\| `([a-z_.]+)` \| ([0-9., ]+) \|$", page, re.MULTILINE))
+    given = {name: metric.buckets for name, metric in sc.METRICS.items() if metric.buckets}
+    assert {name: tuple(map(float, text.split(", "))) for name, text in shown.items()} == given
+
+
+def test_cases_are_listed() -> None:
+    """Each case whose number a test cites is in tests/CASES.md, once."""
+    listed = re.findall(r"^\| (P\d\d) \|", (ROOT / "tests" / "CASES.md").read_text(), re.MULTILINE)
+    sources = [
+        path
+        for folder in ("tests", "benchmarks", "grafana")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".yaml")
+    ]
+    cited = {case for source in sources for case in re.findall(r"\bP\d\d\b", source.read_text())}
+    assert len(cited) > 50
+    assert cited - set(listed) == set()
+    assert listed == sorted(set(listed))
+
+
 def test_names_in_the_documents_exist() -> None:
     """No document speaks of an attribute, metric or variable that is not there."""
     known = {*sc.ATTRIBUTES, *sc.METRICS, *sc.CONVENTION_METRICS, sc.HISTORY_SOURCE}
