@@ -23,6 +23,9 @@ SERVICE: Matchers = {"job": "=~(.+/)?$service"}
 AGENT: Matchers = {**SERVICE, names.label(sc.AGENT_NAME): "=~$agent"}
 MODEL: Matchers = {**SERVICE, names.label(sc.REQUEST_MODEL): "=~$model"}
 
+EVERY_RUN = sc.CALLS_WITHOUT_USAGE_METRIC
+"""Every run has it from its start on, mostly as 0; and it is there where metrics are made from spans."""
+
 Metric = sc.Metric | str
 
 

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from grafana import queries
 from grafana.build import names
-from grafana.build.ask import AGENT, SERVICE, Matchers
+from grafana.build.ask import AGENT, EVERY_RUN, SERVICE, Matchers
 from grafana.build.panels import PROMETHEUS, AnyPanel
 from otel_smol import semconv as sc
 
@@ -17,7 +17,8 @@ TAG = "otel_smol"
 OVERVIEW, RUN, OPERATIONS = "otel-smol-overview", "otel-smol-run", "otel-smol-ops"
 """The uids. Alerts and links refer to them."""
 
-VARIABLES = "${prometheus:queryparam}&${tempo:queryparam}&${service:queryparam}&${agent:queryparam}&${__url_time_range}"
+CHOSEN = ("prometheus", "tempo", "service", "agent", "model")
+VARIABLES = "&".join([*(f"${{{name}:queryparam}}" for name in CHOSEN), "${__url_time_range}"])
 """What a link hands on."""
 
 EVERYTHING = ".*"
@@ -55,19 +56,24 @@ def _source(kind: str) -> build.DatasourceVariable:
 def service() -> build.QueryVariable:
     """Services that ran agents. `job` is `namespace/name` where a namespace is set; the name is what is offered."""
     variable = _chosen("service", "Service", "The agents' service.name.")
-    return variable.query(_values(sc.RUN_BUDGET_EXCEEDED_METRIC, {}, "job")).regex("/(?:.+\\/)?(.+)/")
+    return variable.query(_values(EVERY_RUN, {}, "job")).regex("/(?:.+\\/)?(.+)/")
 
 
 def agent() -> build.QueryVariable:
     """Agents of the chosen services."""
     variable = _chosen("agent", "Agent", "An agent's name, or its class when it has none.")
-    return variable.query(_values(sc.RUN_BUDGET_EXCEEDED_METRIC, SERVICE, names.label(sc.AGENT_NAME)))
+    return variable.query(_values(EVERY_RUN, SERVICE, names.label(sc.AGENT_NAME)))
 
 
-def models() -> build.QueryVariable:
-    """Models of the chosen agents."""
-    variable = _chosen("model", "Model", "The model that was asked. Only panels about models look at it.")
+def models(used_by: str) -> build.QueryVariable:
+    """Models of the chosen agents, with the panels that go by them."""
+    variable = _chosen("model", "Model", f"The model that was asked. {used_by}")
     return variable.query(_values(sc.HISTORY_REPLAYED_TOKENS_METRIC, AGENT, names.label(sc.REQUEST_MODEL)))
+
+
+def models_handed_on() -> build.QueryVariable:
+    """The same for a dashboard that does not go by them: out of sight, so that links keep what was chosen elsewhere."""
+    return models("Nothing here goes by it; links hand it on.").hide(model.VariableHide.HIDE_VARIABLE)
 
 
 def text_box(name: str, label: str, description: str) -> build.TextBoxVariable:

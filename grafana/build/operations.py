@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana import queries
 from grafana.build import board, names, panels, words
 from grafana.build import transform as t
-from grafana.build.ask import AGENT, MODEL, RANGE, SERVICE, STEP, Ask, largest
+from grafana.build.ask import AGENT, EVERY_RUN, MODEL, RANGE, SERVICE, STEP, Ask, largest
 from grafana.build.panels import Place
 from otel_smol import semconv as sc
 
@@ -24,7 +24,7 @@ def build(ask: Ask) -> model.Dashboard:
         board.OPERATIONS,
         "smolagents: operations",
         "Whether the telemetry of the agents is complete: in the process, in the collector, in Prometheus.",
-        [board.service(), board.agent(), board.models()],
+        [board.service(), board.agent(), board.models("Only the panels about calls without usage go by it.")],
     )
     return board.add(start, [*complete(ask), *collector(ask), *usage(ask), *series()])
 
@@ -147,7 +147,7 @@ def usage(ask: Ask) -> list[panels.AnyPanel]:
 
 def series() -> list[panels.AnyPanel]:
     """What it costs Prometheus."""
-    processes = queries.selector(names.metric(sc.RUN_BUDGET_EXCEEDED_METRIC), **SERVICE)
+    processes = queries.selector(names.metric(EVERY_RUN), **SERVICE)
     return [
         panels.number(
             say("Series in this time range", panels.COUNT),

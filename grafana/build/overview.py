@@ -52,7 +52,7 @@ def build(ask: Ask) -> model.Dashboard:
         board.OVERVIEW,
         "smolagents: overview",
         "What agent runs cost in tokens, and why: every step sends the whole memory of the run again.",
-        [board.service(), board.agent(), board.models()],
+        [board.service(), board.agent(), board.models("Only the table Models goes by it.")],
     )
     return board.add(
         start, [curve(ask), *numbers(ask), *parts(ask), *spread(ask), agents(ask), *now(ask), *models(ask)]

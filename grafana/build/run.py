@@ -30,6 +30,8 @@ def build(spans_per_trace: int = traceql.SPANS_PER_TRACE) -> model.Dashboard:
         [
             board.service(),
             board.agent(),
+            # Not part of the search: an attribute that is not there matches nothing, so `.*` would hide such runs.
+            board.models_handed_on(),
             board.text_box("run", "Run", "smolagents.run.id. Set by a click on a run in the table."),
             board.text_box("trace", "Trace", "The run's trace. Set together with the run."),
         ],

@@ -248,28 +248,34 @@ def no_ids(board: Json) -> Iterator[str]:
 
 
 def variables(board: Json) -> Iterator[str]:
-    """Every variable is used, and every one that is used is there. What is chosen above counts in every query."""
+    """Every variable is used, and every one that is used is there; what is only handed on is out of sight. What is
+    chosen above counts in every query."""
     there = {each["name"]: each for each in board["templating"]["list"]}
     rest = {**board, "templating": {"list": [{**each, "name": ""} for each in there.values()]}, "annotations": {}}
     used = variables_in(rest)
     for name in there.keys() - used:
         if there[name]["type"] != "datasource":  # that one is also for the links
             yield f"variable {name} is not used"
+    asked = variables_in([panel.get("targets", []) for panel in board["panels"]])
+    for name, each in there.items():
+        if name not in asked and not each.get("hide") and each["type"] != "datasource":
+            yield f"variable {name} is offered, and no panel goes by it"
     for name in used - there.keys() - BUILT_IN:
         yield f"variable {name} is not there"
-    for where, selector, _ in selectors(board):
+    for where, selector, inside in selectors(board):
         if selector.name in names.series() and not where.startswith("variable"):
             found = matchers(selector)
             if "x" not in found.get("job", "").split("?")[-1]:
                 yield f"{where}: {selector.name} of all services"
             needs = names.label(sc.REQUEST_MODEL if selector.name.startswith("gen_ai_client") else sc.AGENT_NAME)
-            if found.get(needs) != "x" and not _of_processes(selector):
+            if found.get(needs) != "x" and not _counts_processes(inside):
                 yield f"{where}: {selector.name} without {needs}"
 
 
-def _of_processes(selector: Any) -> bool:
-    """The one selector that is about processes, not about agents."""
-    return bool(selector.name == names.metric(sc.RUN_BUDGET_EXCEEDED_METRIC))
+def _counts_processes(inside: tuple[Any, ...]) -> bool:
+    """The one question that is about processes, not about agents."""
+    counted = [each for each in inside if isinstance(each, promql.AggregateExpr) and str(each.op) == "count"]
+    return any(each.modifier and set(each.modifier.labels) == {"job", "instance"} for each in counted)
 
 
 def layout(board: Json) -> Iterator[str]:

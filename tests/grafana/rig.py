@@ -62,9 +62,13 @@ class Stack:
         return sum(call.input or 0 for call in self.calls())
 
 
-def start_prometheus(folder: Path, ends: ExitStack, own_metrics: int) -> Prometheus:
-    """With the flags of compose.yaml and the file of deploy/."""
+def start_prometheus(folder: Path, ends: ExitStack, own_metrics: int, sums: int | None = None) -> Prometheus:
+    """With the flags of compose.yaml and the files of deploy/, the second where the collector adds up."""
     (port,) = free_ports(1)
+    if sums is not None:
+        (folder / "scrape.d").mkdir()
+        shipped = with_targets(ROOT / "deploy" / "scrape-sums.yml", folder, port_8889=sums)
+        shipped.rename(folder / "scrape.d" / shipped.name)
     config = with_targets(ROOT / "deploy" / "prometheus.yml", folder, port_8888=own_metrics)
     ours = {"--config.file": str(config), "--storage.tsdb.path": str(folder / "prometheus")}
     flags = [
@@ -80,16 +84,19 @@ def start_prometheus(folder: Path, ends: ExitStack, own_metrics: int) -> Prometh
 
 
 @contextmanager
-def stack(folder: Path) -> Iterator[Stack]:
-    """The shipped configuration, with nothing in it yet."""
+def stack(folder: Path, *adding_up: Path) -> Iterator[Stack]:
+    """The shipped configuration, with nothing in it yet; with a part of `collector/` in which it adds up."""
     with ExitStack() as ends:
         traces = Sink().start()
         ends.callback(traces.stop)
         collector = Collector(
-            folder / "collector", program=require("otelcol-contrib"), OTELCOL_TRACES_ENDPOINT=traces.url
+            folder / "collector",
+            program=require("otelcol-contrib"),
+            parts=adding_up,
+            OTELCOL_TRACES_ENDPOINT=traces.url,
         )
         own = int(urllib.parse.urlsplit(collector.own_metrics_url).port or 0)
-        prometheus = start_prometheus(folder, ends, own)
+        prometheus = start_prometheus(folder, ends, own, collector.scrape if adding_up else None)
         collector.process.variables = {**collector.process.variables, "OTELCOL_METRICS_ENDPOINT": prometheus.otlp}
         ends.callback(collector.process.stop)
         collector.start()

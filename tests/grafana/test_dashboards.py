@@ -17,6 +17,7 @@ pytest.importorskip("promql_parser", reason="needs the extra `grafana`")
 from grafana import queries
 from grafana.build import names
 from otel_smol import semconv as sc
+from otel_smol.metrics import AGENTS, ERROR_TYPES, MODELS, TOOLS
 from tests.grafana import lint
 from tests.grafana.lint import Json
 from tests.stack.programs import ROOT
@@ -131,6 +132,11 @@ def spare_variable(board: Json) -> None:
     board["templating"]["list"].append({"name": "spare", "type": "textbox", "query": ""})
 
 
+def linked_variable(board: Json) -> None:
+    spare_variable(board)
+    panel_link("&${model:queryparam}", "&${model:queryparam}&${spare:queryparam}")(board)
+
+
 AGENT, JOB = 'gen_ai_agent_name=~"$agent"', 'job=~"(.+/)?$service"'
 CHOSEN = f"{{{JOB}, {AGENT}}}"
 RUNS, ACTIVE = f"smolagents_run_steps_count{CHOSEN}", f"smolagents_active_runs{CHOSEN}"
@@ -163,8 +169,13 @@ MISTAKES: dict[str, tuple[str, Callable[[Json], Any]]] = {
     "an unknown legend": ("known_names", lambda board: board["panels"][1]["targets"][0].update(legendFormat="{{a}}")),
     "a run's id": ("no_ids", asks(f'smolagents_active_runs{{{JOB}, {AGENT}, smolagents_run_id="1"}}')),
     "all agents": ("variables: Input tokens: smolagents_active_runs without", asks(f"smolagents_active_runs{{{JOB}}}")),
+    "all agents, counted": (
+        "variables: Input tokens: smolagents_active_runs without",
+        asks(f"count by (job) (smolagents_active_runs{{{JOB}}})"),
+    ),
     "all services": ("variables: Input tokens: smolagents_active_runs of", asks(f"smolagents_active_runs{{{AGENT}}}")),
     "an unused variable": ("variables: variable spare is not used", spare_variable),
+    "a variable for nothing but links": ("variables: variable spare is offered, and no panel", linked_variable),
     "an absent variable": (
         "variables: variable model is not there",
         lambda board: board["templating"]["list"].pop(),
@@ -235,6 +246,20 @@ def test_money_is_not_shown_before_it_is_known() -> None:
     """No panel without data: `smolagents.run.cost` is not emitted yet."""
     assert not any("cost" in metric for metric in sc.METRICS)
     assert all("_cost" not in expression for board in BOARDS.values() for _, expression in lint.expressions(board))
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_what_is_chosen_goes_from_dashboard_to_dashboard(name: str) -> None:
+    """Grafana hands on what both sides have, so all have the same: also Run, which shows no model to choose."""
+    hidden = {each["name"]: each.get("hide", 0) for each in BOARDS[name]["templating"]["list"]}
+    assert {"prometheus", "tempo", "service", "agent", "model"} <= hidden.keys()
+    assert [each for each in hidden if hidden[each]] == (["model"] if name.endswith("run.json") else [])
+    assert not any(each.get("skipUrlSync") for each in BOARDS[name]["templating"]["list"])
+
+
+def test_the_caps_in_the_words_are_the_instrumentation_s() -> None:
+    (text,) = (each["description"] for each in BOARDS[OPERATIONS]["panels"] if each["title"] == "Series and processes")
+    assert f"are capped ({AGENTS}, {MODELS}, {TOOLS}, {ERROR_TYPES})" in text
 
 
 # --- provisioned -------------------------------------------------------------------------------------------------

@@ -555,7 +555,7 @@ def test_a_service_with_a_namespace_is_found_by_its_name(alone: Prometheus) -> N
     """`job` is then `namespace/name`; traces know the name only, so that is what the variable holds."""
     where = resource("shop", "one")
     where.attributes.add(key="service.namespace").value.string_value = "acme"
-    point = counter(sc.RUN_BUDGET_EXCEEDED_METRIC.name, "{run}", 0, {sc.AGENT_NAME: "clerk"}, time.time_ns())
+    point = counter(sc.CALLS_WITHOUT_USAGE_METRIC.name, "{call}", 0, {sc.AGENT_NAME: "clerk"}, time.time_ns())
     assert send(alone.otlp, metrics([point], where)) == 200
     variables = {each["name"]: each for each in answers.load("overview")["templating"]["list"]}
     selector = variables["agent"]["query"]["query"].removeprefix("label_values(").rpartition(", ")[0]
