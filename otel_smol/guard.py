@@ -11,7 +11,7 @@ from types import TracebackType
 logger = logging.getLogger("otel_smol")
 
 _seen: set[str] = set()
-_lock = threading.Lock()
+_lock = threading.RLock()  # the collector runs when it likes, and what it finalizes may warn, too
 
 
 class Guard:

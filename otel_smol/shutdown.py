@@ -18,7 +18,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from otel_smol import distro, forks
+from otel_smol import distro, forks, garbage
 from otel_smol.guard import guarded, warn_once
 from otel_smol.metrics import forget_live_runs
 from otel_smol.telemetry import SCOPE
@@ -76,6 +76,7 @@ class Ending:
 
     def _end_runs(self) -> None:
         if self._patches is not None:
+            garbage.settle()
             for watch in list(self._patches.open_runs):
                 with guarded("ending a run at exit"):
                     watch.interrupt()
@@ -117,6 +118,7 @@ class Ending:
             return
         self._patches.open_runs.clear()
         forget_live_runs()
+        garbage.forget()
         if self._mends:
             self._mend_fork()
         if self._exit is not None:

@@ -17,7 +17,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import Sampler
 
-from otel_smol import SmolagentsInstrumentor
+from otel_smol import SmolagentsInstrumentor, garbage
 from otel_smol.metrics import _live
 
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -30,18 +30,28 @@ def pytest_configure() -> None:
 
 
 class Recorder(SpanProcessor):
-    """Keeps ended spans in order, and counts those that were only started."""
+    """Keeps ended spans in order, and counts those that were only started. Before it tells, what was garbage ends."""
 
     def __init__(self) -> None:
-        self.ended: list[ReadableSpan] = []
-        self.open = 0
+        self._ended: list[ReadableSpan] = []
+        self._open = 0
 
     def on_start(self, span: Span, parent_context: Any = None) -> None:
-        self.open += 1
+        self._open += 1
 
     def on_end(self, span: ReadableSpan) -> None:
-        self.open -= 1
-        self.ended.append(span)
+        self._open -= 1
+        self._ended.append(span)
+
+    @property
+    def ended(self) -> list[ReadableSpan]:
+        garbage.settle()
+        return self._ended
+
+    @property
+    def open(self) -> int:
+        garbage.settle()
+        return self._open
 
 
 class Observed:
@@ -112,6 +122,7 @@ class Observed:
 
     def metrics(self) -> list[Any]:
         """All metrics as a reader sees them now."""
+        garbage.settle()
         data = self.reader.get_metrics_data()
         resources = data.resource_metrics if data else ()
         return [metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics]
@@ -156,6 +167,7 @@ def clean() -> Iterator[None]:
     if SmolagentsInstrumentor().is_instrumented_by_opentelemetry:
         SmolagentsInstrumentor().uninstrument()
     gc.collect()
+    garbage.settle()
     assert not trace.get_current_span().get_span_context().is_valid, "a span is still current"
     assert not _live, "a run is still counted as live"
 

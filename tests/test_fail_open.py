@@ -303,7 +303,9 @@ PASSED_THROUGH = {
     "patches.memory.to_messages",
     "patches.model.Models.made",
     "patches.generator._advance_within",
-    "patches.generator._apart",
+    "garbage._note",
+    "garbage.apart",
+    "garbage.is_collected",
     "patches.model._generate_nested",
     "patches.wrap.argument",
 }

@@ -108,6 +108,52 @@ def test_a_stream_that_is_collected_while_a_variable_is_set() -> None:
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["survived"]), done.stderr[-2000:]
 
 
+COLLECTED = """
+import faulthandler, gc, random, sys
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from smolagents import CodeAgent, ToolCallingAgent
+from otel_smol import SmolagentsInstrumentor
+from tests.scripted import Script, agent, step_replies
+
+faulthandler.dump_traceback_later(100, exit=True)
+sys.unraisablehook = lambda _: None
+reader = InMemoryMetricReader()
+SmolagentsInstrumentor().instrument(tracer_provider=TracerProvider(), meter_provider=MeterProvider([reader]))
+at = random.Random(1)
+for i in range(200):
+    gc.disable()
+    stream = agent(CodeAgent, Script(*step_replies(CodeAgent, 3))).run("the task", stream=True)
+    next(stream)
+    cycle = [stream]
+    cycle.append(cycle)
+    del stream, cycle
+    other = agent(ToolCallingAgent, Script(*step_replies(ToolCallingAgent, 3)))
+    gc.set_threshold(gc.get_count()[0] + {soon}, 1_000_000, 1_000_000)
+    gc.enable()
+    {meanwhile}  # the collector runs within
+    gc.set_threshold(700, 10, 10)
+    gc.collect()
+print("survived")
+"""
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "soon"),
+    [("reader.get_metrics_data()", "5 + 3 * i"), ('other.run("the task")', "at.randrange(10, 1500)")],
+    ids=["metrics are read", "another agent runs"],
+)
+def test_a_stream_that_is_collected_while_a_lock_is_held(meanwhile: str, soon: str) -> None:
+    """P22: the collector may finalize an abandoned stream where its thread holds a lock of the SDK's or of ours. What
+    then ends is counted under the same locks: neither is waited for by itself."""
+    source = COLLECTED.format(meanwhile=meanwhile, soon=soon)
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=200
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["survived"]), done.stderr[-2000:]
+
+
 # --- methods as values -----------------------------------------------------------------------------------------------
 
 

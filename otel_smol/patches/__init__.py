@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
 from otel_smol.config import Config
+from otel_smol.garbage import is_collected, settle
 from otel_smol.guard import guarded
 from otel_smol.patches.executor import patch_pools
 from otel_smol.patches.memory import (
@@ -65,7 +66,7 @@ class Patches:
     @property
     def active(self) -> bool:
         """Whether anything is to be observed here and now. False makes every wrapper pass through."""
-        return self._on and is_instrumentation_enabled()
+        return self._on and is_instrumentation_enabled() and not is_collected()
 
     def apply(self) -> None:
         """Patch smolagents, which has been imported. What is missing in this version is skipped with a warning."""
@@ -98,6 +99,7 @@ class Patches:
     def remove(self) -> None:
         """Take all patches off. Runs that go on do so unobserved; their spans end here."""
         self._on = False
+        settle()
         for watch in list(self.open_runs):
             with guarded("ending a run"):
                 watch.closed()

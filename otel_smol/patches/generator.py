@@ -6,37 +6,17 @@ on: in another thread, task or context. So each advance attaches and detaches by
 
 from __future__ import annotations
 
-import gc
 import inspect
-import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator
-from contextvars import copy_context
 from typing import Any, Protocol
 
 import wrapt
 from opentelemetry.context import Context
 
 from otel_smol.context import attached
+from otel_smol.garbage import afterwards, apart
 from otel_smol.guard import guarded
-
-_garbage = threading.local()
-
-
-def _note_collection(phase: str, _: dict[str, int]) -> None:
-    _garbage.is_collected = phase == "start"
-
-
-gc.callbacks.append(_note_collection)  # for good: a generator may outlive `uninstrument()`
-
-
-def _apart(act: Callable[..., Any], *args: Any) -> Any:
-    """Call a function; in a copy of the context while garbage is collected.
-
-    The collector may have interrupted a `ContextVar.set`, and CPython (seen with 3.10 and 3.11) crashes if what it
-    finalizes, an abandoned stream, sets a variable of the same context.
-    """
-    return copy_context().run(act, *args) if getattr(_garbage, "is_collected", False) else act(*args)
 
 
 class Watch(Protocol):
@@ -118,28 +98,28 @@ def _drive(inner: Iterator[Any], begin: Callable[[], Watch | None]) -> Generator
     thrown: BaseException | None = None
     while True:
         try:
-            item = _apart(_advance_within, watch.context, inner, sent, thrown)
+            item = apart(_advance_within, watch.context, inner, sent, thrown)
         except StopIteration as stop:
             with guarded("following a generator to its end"):
                 if isinstance(thrown, GeneratorExit):  # caught by the agent, which then came to its end
-                    _apart(watch.closed)
+                    afterwards(watch.closed)
                 else:
-                    watch.finish(stop.value)
+                    afterwards(watch.finish, stop.value)
             return stop.value
         except BaseException as error:
             left = isinstance(thrown, GeneratorExit) and isinstance(error, GeneratorExit)
             thrown = None  # else the frame holds an exception whose traceback holds the frame
             with guarded("following a generator that failed"):
                 if left:
-                    _apart(watch.closed)
+                    afterwards(watch.closed)
                 else:
-                    watch.fail(error)
+                    afterwards(watch.fail, error)
             raise
         with guarded("following a generator"):
             if isinstance(thrown, GeneratorExit):  # ignored by the agent, which Python tells the consumer
-                _apart(watch.closed)
+                afterwards(watch.closed)
             else:
-                watch.item(item)
+                afterwards(watch.item, item)
         sent = thrown = None
         try:
             sent = yield item
@@ -189,4 +169,4 @@ class _FollowedIterator(_Followed):
 
 def _left(watch: Watch) -> None:
     with guarded("following a generator that nobody read"):
-        _apart(watch.closed)
+        afterwards(watch.closed)

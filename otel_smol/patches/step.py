@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from otel_smol.context import attached, current_scope
+from otel_smol.garbage import afterwards
 from otel_smol.guard import guarded
 from otel_smol.patches.generator import follow
 from otel_smol.patches.memory import characters_left
@@ -106,13 +107,17 @@ def finalize_step(patches: Patches) -> Wrapper:
             run = current_scope().run
             for step in list(run.open_steps) if run is not None else ():
                 if step.memory_step is memory_step and memory_step is not None:
-                    step.is_final_answer = getattr(memory_step, "is_final_answer", False) is True
-                    step.pending_characters = characters_left(memory_step)
-                    error = getattr(memory_step, "error", None)
-                    _end(step, error if isinstance(error, BaseException) else None)
+                    afterwards(_finalized, step)
         return wrapped(*args, **kwargs)
 
     return wrapper
+
+
+def _finalized(step: StepSpan) -> None:
+    step.is_final_answer = getattr(step.memory_step, "is_final_answer", False) is True
+    step.pending_characters = characters_left(step.memory_step)
+    error = getattr(step.memory_step, "error", None)
+    _end(step, error if isinstance(error, BaseException) else None)
 
 
 class StepWatch:
