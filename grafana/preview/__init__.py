@@ -1,5 +1,6 @@
 """Pictures of the dashboards for those who have no Grafana at hand: `python -m grafana.preview` draws them.
 
-Drawn from what a real Prometheus, fed by real agents, answers to the panels' own queries, after the panels' own
-transformations. Grafana has no part in the drawing, and each picture says so.
+Drawn from the answers to the panels' own queries, after the panels' own transformations. About metrics a real
+Prometheus answers, fed by real agents; about traces the tests' own code does, from these agents' spans, as Tempo would.
+Grafana has no part in the drawing. Each picture says so.
 """

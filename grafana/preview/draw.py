@@ -10,10 +10,12 @@ from grafana.preview.shapes import STYLE, box, fit, text, wrap
 from grafana.preview.simple import bargauge, stat, table_of, waterfall
 
 COLUMN, ROW, GAP, TOP = 50, 38, 8, 84
-NOTE = (
-    "Not a screenshot of Grafana: drawn by `python -m grafana.preview` from what a real Prometheus, fed by real "
-    "agents, answered to these panels' own queries."
-)
+DRAWN = "Not a screenshot of Grafana: drawn by `python -m grafana.preview` from"
+NOTES = {
+    "prometheus": f"{DRAWN} what a real Prometheus, fed by real agents, answered to these panels' own queries.",
+    "tempo": f"{DRAWN} real agents' spans, as Tempo would answer with them; the tests' own code answered, no Tempo.",
+}
+"""Where the answers came from, by the data source that the panels ask."""
 KINDS = {
     "stat": stat,
     "bargauge": bargauge,
@@ -28,22 +30,29 @@ KINDS = {
 def picture(answered: Json) -> str:
     """The whole dashboard."""
     board = answered["board"]
+    note = note_of(board)
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     w, h = 24 * COLUMN + GAP, TOP + rows * ROW + GAP
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" role="img" '
         'aria-labelledby="title description">',
         f'<title id="title">{escape(board["title"])}</title>',
-        f'<desc id="description">{escape(board["description"])} {escape(NOTE)}</desc>',
+        f'<desc id="description">{escape(board["description"])} {escape(note)}</desc>',
         f"<style>{STYLE}</style>",
         box(0, 0, w, h, "ground"),
         text(14, 32, board["title"], "head"),
         text(14, 54, board["description"], "soft"),
-        text(14, 73, NOTE, "small soft"),
+        text(14, 73, note, "small soft"),
     ]
     for panel in board["panels"]:
         parts += panel_of(panel, answered["panels"][str(panel["id"])], answered)
     return "\n".join([*parts, "</svg>\n"])
+
+
+def note_of(board: Json) -> str:
+    """What is true of all its panels."""
+    (asked,) = {panel["datasource"]["type"] for panel in board["panels"]}
+    return NOTES[asked]
 
 
 def panel_of(panel: Json, found: Json, answered: Json) -> Svg:
