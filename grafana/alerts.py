@@ -32,7 +32,8 @@ GRAFANA = HERE / "provisioning" / "alerting" / "otel-smol.yaml"
 
 GRAFANA_URL = "http://localhost:3000"
 RUNBOOK = "grafana/runbook.md"
-"""Both are replaced by `otel-smol bundle --grafana-url … --runbook-url …`."""
+"""Both are replaced by `otel-smol bundle --grafana-url … --runbook-url …`. The second is no address before that, but
+says which file and section to open."""
 
 # --- thresholds ------------------------------------------------------------------------------------------------------
 

@@ -303,6 +303,14 @@ def test_every_threshold_is_documented(threshold: alerts.Threshold) -> None:
     assert threshold.row() in README.read_text()
 
 
+def test_every_file_that_has_thresholds_is_named() -> None:
+    """Nobody changes one of them and takes it for all."""
+    how_to = README.read_text().partition("**To change one**")[2].partition("**Links.**")[0]
+    assert sorted(re.findall(r"^\| `(.+?)` \|", how_to, re.MULTILINE)) == sorted(
+        str(path.relative_to(ROOT)) for path in alerts.files()
+    )
+
+
 def test_every_alert_is_in_the_readme() -> None:
     table = README.read_text().partition("## Alerts")[2]
     assert [alert.name for alert in ALERTS if f"| `{alert.name}` |" not in table] == []
