@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -27,7 +29,8 @@ from otel_smol.otlp import MetricPoint
 from otel_smol.receiver import Receiver
 from otel_smol.records import RunRecord, StepRecord
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 NUMBER = r"[\d,]+|-"
 
 
@@ -103,6 +106,48 @@ def test_command(tmp_path: Path) -> None:
     run = measured(12)
     assert done.stdout == run.shown(100)
     assert picture.read_text(encoding="utf-8") == svg.curve(run.record)
+
+
+OF_THE_SAME_NAME = ["queue", "random", "types", "tokenize", "html", "logging", "sitecustomize", "smolagents/__init__"]
+"""Modules that a user may have beside them, and that the agent needs: the standard library's, or installed ones."""
+
+
+def started_in(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as it is installed, in a folder as the shell sees it."""
+    command = [str(Path(sys.executable).with_name("otel-smol")), "demo", "--steps", "2", *arguments]
+    return subprocess.run(["sh", "-c", f'{folder}; exec "$@"', "sh", *command], capture_output=True, text=True)
+
+
+def test_any_folder(tmp_path: Path) -> None:
+    """Modules of the current folder are not the agent's, and nothing is left in it."""
+    for name in OF_THE_SAME_NAME:
+        module = tmp_path / f"{name}.py"
+        module.parent.mkdir(exist_ok=True)
+        module.write_text("raise SystemExit('the wrong one')")
+    before = sorted(tmp_path.rglob("*"))
+    done = started_in(f"cd '{tmp_path}'")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "took 2 steps" in done.stdout
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_deleted_folder(tmp_path: Path) -> None:
+    """Of the agent's folder nothing is needed, either."""
+    gone = f"mkdir '{tmp_path}/gone'; cd '{tmp_path}/gone'; rmdir '{tmp_path}/gone'"
+    done = started_in(gone)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "took 2 steps" in done.stdout
+    done = started_in(gone, "--svg", "x.svg")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_temporary_folder_cannot_be_made(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line on stderr."""
+    monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
+    assert cli.main(["demo"]) == 1
+    assert re.fullmatch(r"otel-smol demo: cannot start the agent: .*/no/such/folder.*\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -404,6 +449,70 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == ""
 
 
+ASLEEP = """
+import os, pathlib, time
+pathlib.Path(os.environ["PID"]).write_text(f"{os.getpid()}\\n")
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("nohup", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ended_by_a_signal(number: signal.Signals, nohup: bool, tmp_path: Path) -> None:
+    """The agent ends with the command; what `nohup` ignores stays ignored."""
+    (tmp_path / "asleep.py").write_text(ASLEEP)
+    program = "import sys; from otel_smol.cli import demo, main; demo.AGENT_MODULE = 'asleep'; sys.exit(main(['demo']))"
+    pid = tmp_path / "pid"
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = subprocess.Popen(
+        ["sh", "-c", f"trap '{'' if nohup else '-'}' HUP; exec \"$@\"", "sh", sys.executable, "-c", program],
+        env=os.environ | {"PID": str(pid), "PYTHONPATH": paths, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for_line(pid)
+        command.send_signal(number)
+        if nohup and number == signal.SIGHUP:
+            with pytest.raises(subprocess.TimeoutExpired):
+                command.wait(1)
+            command.send_signal(signal.SIGTERM)
+            number = signal.SIGTERM
+        _, stderr = command.communicate(timeout=20)
+    finally:
+        command.kill()
+    assert (command.returncode, stderr) == (child.SIGNALLED + number, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    assert not list(tmp_path.glob("otel-smol-*"))
+
+
+def wait_for_line(file: Path) -> None:
+    """Until another process has written one."""
+    end = time.monotonic() + 60
+    while not (file.exists() and file.read_text().endswith("\n")):
+        assert time.monotonic() < end, "the agent was not started"
+        time.sleep(0.05)
+
+
+def test_a_signal_while_the_agent_is_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nobody knows the agent yet: it is ended as soon as it is known."""
+    started: list[subprocess.Popen[str]] = []
+    popen = subprocess.Popen
+
+    def start(*_: object, **settings: Any) -> subprocess.Popen[str]:
+        started.append(popen([sys.executable, "-c", "import time; time.sleep(60)"], **settings))
+        signal.raise_signal(signal.SIGTERM)
+        return started[0]
+
+    monkeypatch.setattr("subprocess.Popen", start)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["demo"])
+    assert end.value.code == 128 + signal.SIGTERM
+    assert started[0].returncode == -signal.SIGKILL
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
 def test_picture_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is wrong with the file is said in one line."""
     assert demo._write(tmp_path / "gone" / "x.svg", "<svg/>") == 1
@@ -420,6 +529,21 @@ def test_environment() -> None:
     assert "OTEL_SMOL_TOKEN_BUDGET" not in found
     assert found["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:1"
     assert "otel_smol" not in found["OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"].split(",")
+
+
+def test_python_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user's path meant in their folder it means in the agent's; a checkout is found from within it."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    given = os.pathsep.join(["lib", "", "/abs", "."])
+    monkeypatch.chdir(folder)
+    assert child._python_path(given).split(os.pathsep) == [f"{folder}/lib", "/abs", str(folder)]
+    assert child._python_path("") == ""
+    monkeypatch.chdir(ROOT)
+    assert child._python_path("/abs").split(os.pathsep) == [str(ROOT), "/abs"]
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert child._python_path(given) == "/abs"
 
 
 def test_progress() -> None:
