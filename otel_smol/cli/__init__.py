@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from otel_smol.cli.output import show
 from otel_smol.version import __version__
 
 COMMANDS = {
@@ -34,6 +35,10 @@ class OneLineParser(argparse.ArgumentParser):
         sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
         raise SystemExit(USAGE_ERROR)
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """The end of --help and --version: what they have written may not get out."""
+        super().exit(status or show(self.prog, lambda: None), message)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; returns the exit status."""
@@ -48,8 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and not given[0].startswith("-"):
         parser.error(f"there is no command {given[0]!r}, only {', '.join(COMMANDS)}")
     parser.parse_args(given)
-    parser.print_help()
-    return 0
+    return show(parser.prog, parser.print_help)
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from otel_smol.cli.output import show
 from otel_smol.version import __version__
 
 PARTS = (
@@ -96,7 +97,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _folder(text: str) -> Path:
     path = Path(text)
-    if not text or (path.exists() and not path.is_dir()):
+    if not text or (os.path.exists(path) and not os.path.isdir(path)):  # not Path's: they raise where we may not look
         raise argparse.ArgumentTypeError(f"give a folder, not {text!r}")
     return path
 
@@ -117,17 +118,17 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         _say(f"cannot write {error.filename or arguments.folder}: {error.strerror or error}; give another folder")
         return CANNOT_WRITE
-    for path, fate in fates.items():
-        if fate in ("new", "updated", "removed"):
-            print(fate, path)
+    done = [f"{fate} {path}\n" for path, fate in fates.items() if fate in ("new", "updated", "removed")]
+    status = show("otel-smol bundle", lambda: print(*done, sep="", end=""))
     if left := [path for path, fate in fates.items() if fate == "left"]:
         _say(
             f"left as you have changed them: {', '.join(left)}; compare with a bundle in another folder, or overwrite "
             "them with --force"
         )
         return LEFT_SOME
-    _say(f"version {__version__} is in {arguments.folder}; start it there with docker compose up --wait")
-    return 0
+    if not status:
+        _say(f"version {__version__} is in {arguments.folder}; start it there with docker compose up --wait")
+    return status
 
 
 def contents(links: Mapping[str, str]) -> dict[str, bytes]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from otel_smol import semconv as sc
 from otel_smol.cli import child, screen, svg
 from otel_smol.cli.demo_script import MANAGER, RESEARCHER
+from otel_smol.cli.output import show
 from otel_smol.otlp import SpanData
 from otel_smol.rebuild import kind, runs
 from otel_smol.receiver import Receiver
@@ -69,9 +72,26 @@ def _agent(text: str) -> str:
 
 def _writable(text: str) -> Path:
     path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
+    if os.path.isdir(path) or not os.path.isdir(path.parent):  # not Path's: they raise where we may not look
         raise argparse.ArgumentTypeError(f"give a file in a folder that exists, not {text!r}")
+    try:
+        _try_to_write(path)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot write {text!r}: {error.strerror}; give another file") from None
     return path
+
+
+def _try_to_write(path: Path) -> None:
+    """Raise what writing would raise, before the run is made. Leaves no trace."""
+    if path.is_file():
+        os.close(os.open(path, os.O_WRONLY))
+    elif path.exists():  # a device or a pipe: to open it may be noticed
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    else:
+        real = Path(os.path.realpath(path))  # a link may lead to where nothing is yet
+        real.open("xb").close()
+        real.unlink()
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -84,8 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     status = 0 if arguments.svg is None else _write(arguments.svg, svg.curve(record))
-    screen.show(record, Console(), NOTE)
-    return status
+    return max(status, show("otel-smol demo", lambda: screen.show(record, Console(), NOTE)))
 
 
 def measure(steps: int, agent: str, managed: bool, talk: Console) -> RunRecord:
