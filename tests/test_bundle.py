@@ -182,6 +182,18 @@ def test_links_of_the_alerts(folder: Path, capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
 
 
+def test_links_of_the_alerts_can_be_taken_back(folder: Path) -> None:
+    """By giving the defaults."""
+    assert (
+        main(["bundle", str(folder), "--grafana-url", "http://x", "--runbook-url", "https://wiki.example/p?id=3"]) == 0
+    )
+    assert b"https://wiki.example/p?id=3#" in (folder / RULES).read_bytes()
+    defaults = ["--grafana-url", "http://localhost:3000", "--runbook-url", "grafana/runbook.md"]
+    for given in (defaults, []):
+        assert main(["bundle", str(folder), *given]) == 0
+        assert written(folder) == shipped()
+
+
 def test_no_link_is_dead(folder: Path) -> None:
     """Every link of a document leads to a file, a folder or a heading that is there; no dashboard names the docs."""
     for path in folder.rglob("*.md"):
@@ -207,6 +219,27 @@ def test_the_runbook_has_what_the_alerts_link_to(folder: Path) -> None:
             assert heading in headings(folder / "grafana" / "runbook.md")
 
 
+NO_GRAFANA = (
+    "http://",
+    "https:///",
+    "http://:3000",
+    "http:///grafana",
+    "http://user@",
+    "http://[::1",
+    "http://x:y",
+    "http://x:99999",
+    "http://x#y\\",
+    "http://x\\y",
+    "http://x/#",
+    "http://x/?",
+    "http://x/?orgId=1",
+    "http://x y",
+    "http://x\t",
+    "http://x\u00a0y",
+    " http://x",
+    "ftp://x",
+    "",
+)
 BAD = {
     "nothing": [],
     "no name": [""],
@@ -217,6 +250,11 @@ BAD = {
     "two folders": ["{folder}", "{folder}"],
     "no address": ["{folder}", "--grafana-url", "grafana"],
     "an address that YAML would not bear": ["{folder}", "--runbook-url", "https://x/'"],
+    "an address that is no text": ["{folder}", "--runbook-url", "https://x/\udcff"],
+    "another file as runbook": ["{folder}", "--runbook-url", "grafana/README.md"],
+    "a runbook with a heading": ["{folder}", "--runbook-url", "https://x/page#top"],
+    "a runbook as Grafana": ["{folder}", "--grafana-url", "grafana/runbook.md"],
+    **{f"as Grafana {url!r}": ["{folder}", "--grafana-url", url] for url in NO_GRAFANA},
 }
 
 

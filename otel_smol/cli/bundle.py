@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
 from otel_smol.cli.output import show
 from otel_smol.version import __version__
@@ -46,6 +47,7 @@ MANIFEST = ".otel-smol-bundle.json"
 DEFAULT_LINKS = {"grafana": "http://localhost:3000", "runbook": "grafana/runbook.md"}
 """As they stand in the alerts' annotations."""
 WITH_LINKS = ("grafana/rules/", "grafana/provisioning/alerting/")
+NOT_IN_LINKS = " '\"{}$\\#"
 
 CANNOT_WRITE, LEFT_SOME = 2, 1
 
@@ -83,13 +85,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite what you have changed, too")
     parser.add_argument(
         "--grafana-url",
-        type=_url,
+        type=_grafana,
         metavar="URL",
         help=f"where the alerts' links to dashboards lead (default: {DEFAULT_LINKS['grafana']}); remembered",
     )
     parser.add_argument(
         "--runbook-url",
-        type=_url,
+        type=_runbook,
         metavar="URL",
         help="where you serve grafana/runbook.md, for the alerts' links to it; remembered",
     )
@@ -102,10 +104,30 @@ def _folder(text: str) -> Path:
     return path
 
 
-def _url(text: str) -> str:
-    if not text.startswith(("http://", "https://")) or any(character in text for character in " '\"{}$\n"):
-        raise argparse.ArgumentTypeError(f"give an address that begins with http:// or https://, not {text!r}")
+def _grafana(text: str) -> str:
+    if not _is_address(text) or "?" in text:
+        raise argparse.ArgumentTypeError(f"give an address like https://grafana.example, no ? and no #, not {text!r}")
     return text.rstrip("/")
+
+
+def _runbook(text: str) -> str:
+    default = DEFAULT_LINKS["runbook"]  # no address, but the way back
+    if text != default and not _is_address(text):
+        raise argparse.ArgumentTypeError(
+            f"give an address like https://wiki.example/page, no #, or {default}, not {text!r}"
+        )
+    return text.rstrip("/")
+
+
+def _is_address(text: str) -> bool:
+    """Of HTTP, with a host; more can be appended to it, and the alerts' YAML and templates can bear it."""
+    if not text.startswith(("http://", "https://")) or not text.isprintable() or set(text) & set(NOT_IN_LINKS):
+        return False
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port != 0  # to ask for a port that is no number raises
+    except ValueError:
+        return False
 
 
 def run(arguments: argparse.Namespace) -> int:
