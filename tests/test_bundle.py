@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import site
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.stack.programs import require, run
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = "grafana/rules/otel-smol.rules.yaml"
+OLD_RULES = "grafana/rules/old.rules.yaml"
 CONFIG = "collector-config.yaml"
 
 
@@ -131,7 +133,7 @@ def test_brings_back_what_was_deleted(folder: Path) -> None:
 @pytest.mark.parametrize("changed", [False, True])
 def test_what_a_version_no_longer_has(changed: bool, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Old rules beside new ones would fire twice: they go, unless the user has changed them."""
-    old = "grafana/rules/old.rules.yaml"
+    old = OLD_RULES
     as_if_written_before(folder, old, b"groups: []")
     if changed:
         (folder / old).write_text("mine")
@@ -154,6 +156,68 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     assert main(["bundle", str(folder), "--force"]) == 0
     assert elsewhere.read_text() == "theirs"
     assert written(folder) == shipped()
+
+
+def test_linked_folders_are_not_followed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same of a link to a folder; it is named instead of all that would be behind it."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "theirs").write_text("theirs")
+    as_if_written_before(folder, OLD_RULES, b"groups: []")
+    shutil.move(folder / "grafana" / "rules", elsewhere / "rules")
+    shutil.rmtree(folder / "grafana")
+    (folder / "grafana").symlink_to(elsewhere)
+    before = written(elsewhere)
+    for _ in range(2):
+        assert main(["bundle", str(folder)]) == 1
+        assert written(elsewhere) == before
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("otel-smol bundle: left as you have changed them: grafana; ")
+    assert main(["bundle", str(folder), "--force"]) == 0
+    assert written(elsewhere) == before
+    assert not (folder / "grafana").is_symlink()
+    assert written(folder) == shipped()
+
+
+def test_files_behind_a_link_are_never_deleted(folder: Path, tmp_path: Path) -> None:
+    """Not even those that this version no longer has."""
+    (folder / "old").mkdir()
+    as_if_written_before(folder, "old/a.yaml", b"of an older version")
+    (folder / "old").rename(tmp_path / "elsewhere")
+    (folder / "old").symlink_to(tmp_path / "elsewhere")
+    assert main(["bundle", str(folder)]) == 1
+    assert (folder / "old").is_symlink()
+    assert main(["bundle", str(folder), "--force"]) == 0
+    assert (tmp_path / "elsewhere" / "a.yaml").read_bytes() == b"of an older version"
+    assert not (folder / "old").exists()
+
+
+@pytest.mark.parametrize("path", ["compose.yaml", "grafana", "old/a.yaml"])
+def test_links_to_nothing(path: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are a change of the user's like any other."""
+    (folder / "old").mkdir()
+    as_if_written_before(folder, "old/a.yaml", b"of an older version")
+    assert main(["bundle", str(folder)]) == 0
+    as_if_written_before(folder, "old/a.yaml", b"of an older version")
+    capsys.readouterr()
+    shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
+    (folder / path).symlink_to(tmp_path / "nothing")
+    assert main(["bundle", str(folder)]) == 1
+    assert (folder / path).readlink() == tmp_path / "nothing"
+    assert path in capsys.readouterr().err
+    assert main(["bundle", str(folder), "--force"]) == 0
+    assert not (folder / path).is_symlink()
+    assert not (tmp_path / "nothing").exists()
+    assert written(folder) == shipped()
+
+
+def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
+    """Whoever names it means what it leads to."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert main(["bundle", str(tmp_path / "link")]) == 0
+    assert written(tmp_path / "real") == shipped()
 
 
 def test_a_manifest_leads_nowhere_else(folder: Path, tmp_path: Path) -> None:

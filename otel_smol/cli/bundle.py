@@ -143,6 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
     done = [f"{fate} {path}\n" for path, fate in fates.items() if fate in ("new", "updated", "removed")]
     status = show("otel-smol bundle", lambda: print(*done, sep="", end=""))
     if left := [path for path, fate in fates.items() if fate == "left"]:
+        left = list(dict.fromkeys(_link(arguments.folder, path) or path for path in left))
         _say(
             f"left as you have changed them: {', '.join(left)}; compare with a bundle in another folder, or overwrite "
             "them with --force"
@@ -171,12 +172,16 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Manifest, *, force
     `removed` or, where the user has changed it, `left`."""
     fates: dict[str, str] = {}
     for path in sorted({*files, *manifest.files}):
-        target = folder / path
-        fate = fates[path] = _fate(target, files.get(path), None if force else manifest.files.get(path, ""))
+        target, link = folder / path, _link(folder, path)
+        known = None if force else manifest.files.get(path, "")
+        fate = fates[path] = _fate(target, files.get(path), known, link is not None)
         if fate == "removed":
-            target.unlink(missing_ok=True)
+            if os.path.lexists(target):
+                (folder / (link or path)).unlink()
             del manifest.files[path]
         elif fate in ("new", "updated"):
+            if link:
+                (folder / link).unlink()  # not what it leads to
             _put(target, files[path])
         if fate in ("new", "updated", "same"):
             manifest.files[path] = _hash(files[path])
@@ -184,16 +189,24 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Manifest, *, force
     return fates
 
 
-def _fate(target: Path, content: bytes | None, written: str | None) -> str:
-    """What is to be done with a file. `written` is the hash of what we put there, None when that does not matter."""
+def _fate(target: Path, content: bytes | None, written: str | None, linked: bool) -> str:
+    """What is to be done with a file. `written` is the hash of what we put there, None when that does not matter. A
+    link on the way to it is the user's change."""
+    there = os.path.lexists(target)
+    if content is None and not there:  # this version has no such file any more
+        return "removed"
     present = target.read_bytes() if target.exists() else None
-    if content is None:  # this version has no such file any more
-        return "left" if present is not None and written not in (None, _hash(present)) else "removed"
-    if present is None:
-        return "new"
-    if present == content:
+    if present is not None and present == content and not (linked and written is None):
         return "same"
-    return "updated" if written in (None, _hash(present)) else "left"
+    if written is not None and (linked or (present is not None and written != _hash(present))):
+        return "left"
+    return "removed" if content is None else "updated" if there else "new"
+
+
+def _link(folder: Path, path: str) -> str | None:
+    """The first symbolic link on the way from the folder to a file, the file itself included."""
+    way = [*reversed(PurePosixPath(path).parents[:-1]), PurePosixPath(path)]
+    return next((str(part) for part in way if (folder / part).is_symlink()), None)
 
 
 def _files(part: str) -> Iterator[tuple[str, Path]]:
@@ -211,7 +224,7 @@ def _root() -> Path:
 
 
 def _put(target: Path, content: bytes) -> None:
-    """Never half a file, and never through a link."""
+    """Never half a file, and never through a link to a file; `write` sees to links to folders."""
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:
