@@ -17,6 +17,7 @@ from typing import Any
 from opentelemetry.context import Context, get_current, set_value
 from opentelemetry.metrics import MeterProvider, get_meter
 from opentelemetry.trace import (
+    Span,
     SpanContext,
     SpanKind,
     Status,
@@ -204,6 +205,14 @@ class RunSpan(Owner):
         if self.finished:
             return
         self.finished = True
+        try:
+            self._finish(state, exception)
+        finally:  # an interrupt may come at any moment
+            self.telemetry.metrics.forget(self._live)
+            _end(self.span)
+            self.context = _NOWHERE
+
+    def _finish(self, state: str, exception: BaseException | None) -> None:
         for step in list(self.open_steps):
             with guarded("ending a run's step"):
                 step.finish()
@@ -226,7 +235,6 @@ class RunSpan(Owner):
                 invocation.stop()
             else:
                 invocation.fail(self.telemetry.error(exception))
-        self.context = _NOWHERE
 
     def _attributes(self, state: str) -> dict[str, AttributeValue]:
         ledger, billed = self.ledger, self.ledger.billed
@@ -304,6 +312,13 @@ class StepSpan:
         if self.finished:
             return
         self.finished = True
+        try:
+            self._finish()
+        finally:
+            _end(self.span)
+            self.written, self.context = [], _NOWHERE
+
+    def _finish(self) -> None:
         run = self.run
         if self in run.open_steps:
             run.open_steps.remove(self)
@@ -325,8 +340,6 @@ class StepSpan:
             run.telemetry.metrics.step_ended(
                 run.metric_name, self.facts, seconds, error.type if error else None, self.context
             )
-        self.span.end()
-        self.written, self.context = [], _NOWHERE
 
     def _attributes(self) -> dict[str, AttributeValue]:
         facts, billed, ledger = self.facts, self.facts.billed, self.run.ledger
@@ -363,20 +376,22 @@ class CallSpan:
         self,
         telemetry: Telemetry,
         model: ModelFacts,
-        owner: object,
         scope: Scope,
+        step: StepSpan | None,
         *,
         suppress_all: bool,
     ) -> None:
-        run, step = scope.run, scope.own_step
+        run = scope.run
         call_type = step.facts.type if step is not None else "other"
-        self.telemetry, self.model, self.owner, self.run, self.step = telemetry, model, owner, run, step
+        self.telemetry, self.model, self.run, self.step = telemetry, model, run, step
         self.ledger = run.ledger if run is not None else RunLedger(max_steps=1)
         self.facts: Call = self.ledger.begin_call(call_type, step.facts if step is not None else None)
         self.inner_usages = InnerUsages()
         """Of calls made inside this one, by a model that delegates."""
         self.finished = False
         self.partial = False
+        self.release: Callable[[], None] | None = None
+        """Called when the call has ended."""
         self._leave: Callable[[], None] | None = None
         self._below = Below()
         self._invocation: InferenceInvocation = telemetry.handler.inference(
@@ -432,9 +447,19 @@ class CallSpan:
         if self.finished:
             return
         self.finished = self.inner_usages.over = True
+        try:
+            self._finish(usage, exception, answered)
+        finally:
+            _end(self.span)
+            self.context = _NOWHERE
+
+    def _finish(self, usage: Usage, exception: BaseException | None, answered: bool) -> None:
         self._leave = None
         if self.run is not None and self in self.run.open_streams:
             self.run.open_streams.remove(self)
+        if self.release is not None:
+            with guarded("letting a call's messages go"):
+                self.release()
         invocation = self._invocation
         below = self._below
         with guarded("taking in what a client instrumentation has seen"):
@@ -476,7 +501,6 @@ class CallSpan:
                 invocation.stop()
             else:
                 invocation.fail(self.telemetry.error(exception))
-        self.context = _NOWHERE
 
     def _book_totals(self, usage: Usage) -> None:
         run = self.run
@@ -540,10 +564,19 @@ class ToolSpan:
             self._invocation.attributes[sc.TOOL_OUTPUT_CHARACTERS] = characters
             if self.step is not None:
                 self.step.facts.tool_outputs.append((self.name, characters))
-        if exception is None:
-            self._invocation.stop()
-        else:
-            self._invocation.fail(self.run.telemetry.error(exception))
+        try:
+            if exception is None:
+                self._invocation.stop()
+            else:
+                self._invocation.fail(self.run.telemetry.error(exception))
+        finally:
+            _end(self._invocation.span)
+
+
+def _end(span: Span) -> None:
+    """End a span, if nothing has ended it yet: what was to do so may have failed, or have been interrupted."""
+    if span.is_recording():
+        span.end()
 
 
 def _say_why_it_ended(invocation: InferenceInvocation) -> None:

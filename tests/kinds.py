@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import queue
+import threading
 import types
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -155,6 +159,48 @@ def delegating_crosswise(script: Script) -> Any:
             return iter(list(deltas(answer.content or calls, answer.token_usage)))
 
     return Crosswise(model_id="crosswise")
+
+
+def _pumped(items: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """Items that a thread without the caller's context makes."""
+    passed: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def pump() -> None:
+        for item in items():
+            passed.put(item)
+        passed.put(None)
+
+    threading.Thread(target=pump).start()
+    yield from iter(passed.get, None)
+
+
+def time_limited(script: Script) -> Any:
+    """P01: answers in a thread of its own, as for a time limit per answer; such a thread has no context."""
+
+    class TimeLimited(ScriptedModel):
+        def generate(self, *args: Any, **kwargs: Any) -> Any:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(super().generate, *args, **kwargs).result()
+
+        def generate_stream(self, *args: Any, **kwargs: Any) -> Any:
+            yield from _pumped(partial(super().generate_stream, *args, **kwargs))
+
+    return TimeLimited(script)
+
+
+def delegating_to_a_thread(script: Script) -> Any:
+    """P01: the same with another model in the thread, and the messages in a list of its own."""
+    inner = ScriptedModel(script)
+
+    class Delegating(Model):  # type: ignore[misc]
+        def generate(self, messages: list[Any], *args: Any, **kwargs: Any) -> Any:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(inner.generate, list(messages), *args, **kwargs).result()
+
+        def generate_stream(self, messages: list[Any], *args: Any, **kwargs: Any) -> Any:
+            yield from _pumped(partial(inner.generate_stream, list(messages), *args, **kwargs))
+
+    return Delegating(model_id="delegating")
 
 
 class NoModel:
@@ -321,6 +367,8 @@ MODELS = (
     delegating_with_usage,
     delegating_deeply,
     delegating_crosswise,
+    time_limited,
+    delegating_to_a_thread,
     no_model,
     with_slots,
     made_up,

@@ -22,7 +22,7 @@ from otel_smol.context import InnerUsages, attached, current_scope, in_scope
 from otel_smol.guard import guarded
 from otel_smol.patches.exchange import set_request, set_response
 from otel_smol.patches.generator import follow
-from otel_smol.patches.prompt import Prompt, schema_characters
+from otel_smol.patches.prompt import Prompt, is_of_the_memory, schema_characters
 from otel_smol.patches.wrap import Wrapper, Wraps, argument, definer
 from otel_smol.provider import ModelFacts, describe_model
 from otel_smol.telemetry import CallSpan
@@ -43,6 +43,8 @@ class Models:
         self._plain, self._streamed = generate(patches), generate_stream(patches)
         self._facts: WeakIdMap[tuple[Any, ModelFacts, bool]] = WeakIdMap()
         self._held: dict[int, int] = {}
+        self._asked: list[tuple[CallSpan, Any]] = []
+        """The calls of runs that go on, with their messages."""
         self._lock = threading.Lock()
 
     def observe_class(self, cls: type) -> None:
@@ -79,6 +81,24 @@ class Models:
             with suppress(TypeError):  # no weak references to it: read again at the next call
                 self._facts.set(model, known)
         return known[1:]
+
+    def around(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> InnerUsages | None:
+        """The model call that this one is a part of: that of the context; for a thread of the model's own, which has
+        none (a time limit for each answer, say), the call that was given these very messages."""
+        scope = current_scope()
+        if scope.around is not None or scope.run is not None or not self._asked:
+            return scope.around
+        with guarded("looking for the call around a model call"):
+            messages = argument(args, kwargs, 0, "messages")
+            return next((call.inner_usages for call, given in list(self._asked) if _same(given, messages)), None)
+        return None
+
+    def asked(self, call: CallSpan, messages: Any) -> None:
+        """Note what a call of a run was given, until it ends."""
+        if call.run is not None:
+            entry = call, messages
+            self._asked.append(entry)
+            call.release = partial(self._asked.remove, entry)
 
     def _cover(self, model: Any) -> None:
         own = getattr(model, "__dict__", None)
@@ -168,7 +188,7 @@ def generate(patches: Patches) -> Wrapper:
     """Wrap a method that answers with a message."""
 
     def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        around = current_scope().around
+        around = patches.models.around(args, kwargs)
         if around is not None:  # even where the call around this one has silenced all instrumentations
             return _generate_nested(around, wrapped, args, kwargs)
         if not patches.active:
@@ -189,10 +209,12 @@ def generate(patches: Patches) -> Wrapper:
                 call.finish(usage, error, answered=False)
             raise
         usage = UNKNOWN
-        with guarded("reading a model's answer"):
-            usage = _read_answer(call, result)
-        with guarded("ending a model call"):
-            call.finish(usage, answered=True)
+        try:
+            with guarded("reading a model's answer"):
+                usage = _read_answer(call, result)
+        finally:  # an interrupt may come at any moment
+            with guarded("ending a model call"):
+                call.finish(usage, answered=True)
         return result
 
     return wrapper
@@ -270,17 +292,23 @@ class NestedStreamWatch:
 def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSpan:
     """Start the span of a call and size up its prompt."""
     patches.look_around()
-    scope = current_scope()
-    facts, silence = ModelFacts(), False
+    scope, messages = current_scope(), argument(args, kwargs, 0, "messages")
+    facts, silence, step = ModelFacts(), False, scope.own_step
     with guarded("reading a model"):
         facts, silence = patches.models.facts(model)
-    call = CallSpan(patches.telemetry, facts, model, scope, suppress_all=silence)
-    with guarded("reading a prompt"):
-        _read_prompt(
-            patches, call, argument(args, kwargs, 0, "messages"), argument(args, kwargs, 3, "tools_to_call_from")
-        )
-    with guarded("reading request parameters"):
-        set_request(call.invocation, model, args, kwargs)
+    with guarded("comparing a prompt with the memory"):
+        step = step if step is not None and is_of_the_memory(messages, step) else None
+    call = CallSpan(patches.telemetry, facts, scope, step, suppress_all=silence)
+    try:
+        with guarded("noting what a model was asked"):
+            patches.models.asked(call, messages)
+        with guarded("reading a prompt"):
+            _read_prompt(patches, call, messages, argument(args, kwargs, 3, "tools_to_call_from"))
+        with guarded("reading request parameters"):
+            set_request(call.invocation, model, args, kwargs)
+    except BaseException as error:
+        call.finish(UNKNOWN, error, answered=False)
+        raise
     return call
 
 
@@ -292,6 +320,15 @@ def _read_prompt(patches: Patches, call: CallSpan, messages: Any, tools: Any) ->
     call.ledger.measure(call.facts, prompt.bodies, prompt.describe, schemas)
     if patches.telemetry.captures_content:
         content.set_prompt(call, prompt.messages, tools, full=patches.config.full_input_messages)
+
+
+def _same(given: Any, messages: Any) -> bool:
+    """Whether these are the very same messages, in the same list or in another."""
+    if given is messages:
+        return given is not None
+    if type(given) is not list or type(messages) is not list or not given or len(given) != len(messages):
+        return False
+    return all(map(operator.is_, given, messages))
 
 
 def _needs_silence(model: Any) -> bool:
@@ -330,7 +367,7 @@ def _or_inner(usage: Usage, inner: list[Usage]) -> Usage:
 def _watch_stream(
     patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> StreamWatch | NestedStreamWatch | None:
-    around = current_scope().around
+    around = patches.models.around(args, kwargs)
     if around is not None:
         return NestedStreamWatch(around)
     if not patches.active:
@@ -338,7 +375,7 @@ def _watch_stream(
     call = begin_call(patches, model, args, kwargs)
     try:
         return StreamWatch(call)
-    except Exception:
+    except BaseException:
         call.finish(UNKNOWN, answered=True)
         raise
 
