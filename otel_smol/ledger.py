@@ -78,7 +78,6 @@ class Step:
     calls: int = 0
     unknown_input: bool = False
     unknown_output: bool = False
-    last_call: Call | None = None
     tool_outputs: list[tuple[str, int]] = field(default_factory=list)
     """Tools that the step called, with the length of what each returned."""
 
@@ -147,7 +146,8 @@ class RunLedger:
             call.usage, call.answered = usage, answered
             if usage.input_tokens is not None:
                 call.billed = True
-                if call.sizes is not None and call.sizes.weight:
+                known = self._tokens_per_character is not None
+                if call.sizes is not None and call.sizes.weight and not (known and call.type == "other"):
                     self._tokens_per_character = usage.input_tokens / call.sizes.weight
                 self._set_tokens(call, usage.input_tokens)
             self._split(call)
@@ -263,8 +263,6 @@ class RunLedger:
             step.unknown_output |= usage.output_tokens is None
 
     def _note_history(self, call: Call) -> None:
-        if call.step is not None:
-            call.step.last_call = call
         if call.type == "other" or call.sizes is None or not (call.answered or call.billed):
             return
         self._sent += call.count.new + call.count.replayed

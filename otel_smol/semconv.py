@@ -72,8 +72,6 @@ def _metric(
 
 # --- enum values -----------------------------------------------------------------------------------------------------
 
-CALL_TYPES: Final = ("action", "planning", "final_answer", "other")
-STEP_TYPES: Final = ("action", "planning", "final_answer")
 RUN_STATES: Final = ("success", "max_steps", "error", "interrupted", "abandoned")
 SOURCES: Final = (
     "system_prompt",
@@ -88,7 +86,6 @@ SOURCES: Final = (
     "other",
 )
 FIXED_SOURCES: Final = frozenset({"system_prompt", "tool_schema", "task"})
-ESTIMATORS: Final = ("billed", "characters")
 OVERFLOW: Final = "_OTHER"
 """Stands for all values beyond a cap, as in the convention's ``error.type``."""
 
@@ -239,7 +236,7 @@ CALL_TYPE: Final = _attribute(
     "string",
     CHAT,
     "`action`, `planning`, `final_answer` (the extra call at `max_steps`) or `other` (made by a tool, by a callback, "
-    "or outside of a run).",
+    "by a step beside the agent's own prompt, or outside of a run).",
     always=True,
 )
 CALL_PARTIAL: Final = _attribute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -18,7 +19,7 @@ from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
 from otel_smol.curve import OnlineFit, input_tokens, overpay
 from tests.conftest import Observed, attributes
-from tests.rules import check_all, check_parts
+from tests.rules import USAGE, check_all, check_parts, totals
 from tests.scripted import (
     VERSION,
     Cell,
@@ -112,6 +113,58 @@ def history_of(values: dict[str, Any]) -> int:
 
 
 # --- the curve -------------------------------------------------------------------------------------------------------
+
+
+# --- what is asked beside it -----------------------------------------------------------------------------------------
+
+
+class Reflecting(CodeAgent):  # type: ignore[misc]
+    """Asks its model about each step, with a prompt of its own."""
+
+    def _step_stream(self, memory_step: Any) -> Any:
+        yield from super()._step_stream(memory_step)
+        self.model.generate([{"role": "user", "content": f"Was this step good? {memory_step.observations}"}])
+
+
+class ReflectingAsItself(CodeAgent):  # type: ignore[misc]
+    """The same under the agent's own system prompt."""
+
+    def _step_stream(self, memory_step: Any) -> Any:
+        yield from super()._step_stream(memory_step)
+        system = self.memory.system_prompt.to_messages()
+        self.model.generate([*copy.deepcopy(system), {"role": "user", "content": "Was this step good?"}])
+
+
+class CopyingReflecting(Reflecting):
+    """The same, and whoever asks for its memory gets a copy."""
+
+    def write_memory_to_messages(self, *args: Any, **kwargs: Any) -> Any:
+        return copy.deepcopy(super().write_memory_to_messages(*args, **kwargs))
+
+
+@pytest.mark.parametrize("cls", [Reflecting, ReflectingAsItself, CopyingReflecting])
+@each_form
+def test_a_prompt_beside_the_agents_own(cls: type, consumed: str, observe: Callable[..., Observed]) -> None:
+    """P45, P54: a step asks a model something else on the way: the history stays what it is, and nothing is compacted.
+    The call is of type `other`, like one that a tool makes."""
+    steps = 6
+
+    def told(cls: type, *between: str) -> tuple[Any, ...]:
+        observed, cell = observe(), Cell(cls, consumed)
+        script = Script(*[reply for each in cell.replies(steps) for reply in (each, *between)])
+        cell.run(cell.agent(script))
+        SmolagentsInstrumentor().uninstrument()
+        assert totals(observed.chats, *USAGE) == (script.truth.input_tokens, script.truth.output_tokens)
+        assert observed.run[sc.RUN_INPUT_TOKENS] == script.truth.input_tokens
+        assert observed.total("smolagents.history.compacted_tokens") == 0
+        kinds = [attributes(chat)[sc.CALL_TYPE] for chat in observed.chats]
+        assert kinds == ["action", *(["other"] * len(between))] * steps
+        shares = [attributes(step).get(sc.HISTORY_PREFIX_SHARE) for step in observed.steps]
+        curve = [attributes(step)[sc.STEP_INPUT_TOKENS] for step in observed.steps]
+        run = observed.run
+        return shares, curve, *(run[name] for name in (sc.RUN_REPLAYED_TOKENS, sc.RUN_OVERPAY, sc.FIT_GROWTH_TOKENS))
+
+    assert told(cls, "yes") == told(CodeAgent)
 
 
 @each_class

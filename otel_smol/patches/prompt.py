@@ -72,6 +72,21 @@ def measures(body: Body) -> tuple[int, int]:
     return characters, sum(isinstance(part, tuple) and part[0] == "image" for part in body)
 
 
+def is_of_the_memory(messages: Any, step: StepSpan) -> bool:
+    """Whether a prompt is the agent's own, and not one that something within the step asks beside it: a judge, say.
+
+    The agent's own has messages that its memory has written for this step, or begins as its last one did where somebody
+    has copied them. An agent that does not write its memory asks what it likes.
+    """
+    if step.facts.type != "action" or not step.written or not isinstance(messages, (list, tuple)) or not messages:
+        return True
+    for _, group in reversed(step.written):  # the last ones are in nearly every prompt
+        written = set(map(id, group))
+        if any(id(message) in written for message in reversed(messages)):
+            return True
+    return step.run.ledger.history.begins_with("action", bodies(messages[:2]))
+
+
 class Prompt:
     """The prompt of one call, with the origins of its messages as far as the step knows them."""
 
