@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import traceback
 from functools import cache
@@ -17,8 +18,9 @@ _lock = threading.RLock()  # the collector runs when it likes, and what it final
 class Guard:
     """Swallows what goes wrong inside the block and logs it once per `what`, cause and process.
 
-    Only `Exception` is swallowed: an interrupt is the agent's. The text of the exception may hold prompts or
-    results, and log records may be exported, so the line names its type only; where it came from is at DEBUG.
+    Only `Exception` is swallowed: an interrupt is the agent's, and so is what a signal handler raises, a time limit for
+    one. The text of the exception may hold prompts or results, and log records may be exported, so the line names its
+    type only; where it came from is at DEBUG.
     """
 
     __slots__ = ("what",)
@@ -32,7 +34,7 @@ class Guard:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> bool:
-        if exc is None or not isinstance(exc, Exception):
+        if exc is None or not isinstance(exc, Exception) or _from_a_signal(tb):
             return False
         warn_once(
             (f"guard:{self.what}", f"cause:{_cause(exc)}"),
@@ -69,6 +71,23 @@ def _cause(exc: BaseException) -> str:
     while tb is not None and tb.tb_next is not None:
         tb = tb.tb_next
     return f"{tb.tb_frame.f_code.co_filename}:{tb.tb_lineno}" if tb is not None else repr(type(exc))
+
+
+def _from_a_signal(tb: TracebackType | None) -> bool:
+    """Whether a signal handler of the program's has raised: it came in between, and we had no fault."""
+    codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    while tb is not None:
+        if tb.tb_frame.f_code in codes:
+            return True
+        tb = tb.tb_next
+    return False
+
+
+def _code(handler: object) -> object:
+    """Of a function, a method, a partial, or an object that can be called."""
+    function = getattr(handler, "func", handler)
+    function = getattr(function, "__func__", function)
+    return getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
 
 
 def forget_warnings() -> None:

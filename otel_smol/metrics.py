@@ -128,10 +128,14 @@ class Metrics:
                 _budgets[agent] = ledger.token_budget
         return live
 
+    def forget(self, live: LiveRun | None) -> None:
+        """No longer show a run among the live ones."""
+        if live is not None:
+            with _lock:
+                _live.discard(live)
+
     def run_ended(self, live: LiveRun, state: str, context: Context) -> None:
         """Record the run's histograms in its own context, so that exemplars lead to its trace."""
-        with _lock:
-            _live.discard(live)
         ledger = live.ledger
         attributes = {sc.AGENT_NAME: live.agent, sc.RUN_STATE: state}
         if ledger.known:
@@ -161,7 +165,7 @@ class Metrics:
         """Record how long a step took."""
         attributes = {sc.AGENT_NAME: agent, sc.STEP_TYPE: step.type}
         if error_type is not None:
-            attributes[sc.ERROR_TYPE] = self.error_cap(error_type)
+            attributes[sc.ERROR_TYPE] = error_type
         self._step_duration.record(seconds, attributes, context)
 
     def tool_started(self, agent: str, tool: str) -> None:

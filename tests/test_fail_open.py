@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import inspect
 import pkgutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -19,7 +21,7 @@ from opentelemetry.sdk.trace import Span as SDKSpan
 from opentelemetry.sdk.trace import Tracer as SDKTracer
 from opentelemetry.util.genai.handler import TelemetryHandler
 from opentelemetry.util.genai.invocation import GenAIInvocation
-from smolagents import CodeAgent, Model, MultiStepAgent, Tool, ToolCallingAgent
+from smolagents import AgentGenerationError, CodeAgent, Model, MultiStepAgent, Tool, ToolCallingAgent
 
 import otel_smol
 from otel_smol import SmolagentsInstrumentor
@@ -301,6 +303,7 @@ PASSED_THROUGH = {
     "patches.generator.follow",
     "patches.generator.followed_items",
     "patches.memory.to_messages",
+    "patches.model.Models.around",
     "patches.model.Models.made",
     "patches.generator._advance_within",
     "garbage._note",
@@ -318,6 +321,7 @@ ENDING = {
     "telemetry.StepSpan.finish",
     "telemetry.Telemetry.error",
     "telemetry.ToolSpan.finish",
+    "telemetry._end",
     "GenAIInvocation.stop",
     "GenAIInvocation.fail",
 }
@@ -460,3 +464,99 @@ def test_interrupts_pass(
     assert attributes(observed.runs[0])[sc.ERROR_TYPE].endswith(error.__name__)
     assert observed.recorder.open == 0
     assert warned.lines == []
+
+
+IN_OUR_CODE = (
+    ("otel_smol.patches.model", "_read_prompt"),
+    ("otel_smol.patches.model", "_read_answer"),
+    ("otel_smol.patches.step", "characters_left"),
+    ("otel_smol.metrics", "Metrics.step_ended"),
+    ("otel_smol.metrics", "Metrics.run_ended"),
+    ("otel_smol.metrics", "Metrics.call_ended"),
+    ("otel_smol.ledger", "RunLedger.end_call"),
+    ("otel_smol.telemetry", "StepSpan._attributes"),
+    ("otel_smol.telemetry", "RunSpan._attributes"),
+)
+"""Where an interrupt may catch us at work."""
+
+
+@pytest.fixture
+def interrupt_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[str, str], Callable[[], None]], None]:
+    """Make something happen whenever a function of ours is called."""
+
+    def arrange(place: tuple[str, str], act: Callable[[], None]) -> None:
+        holder: Any = importlib.import_module(place[0])
+        *path, name = place[1].split(".")
+        for each in path:
+            holder = getattr(holder, each)
+        original = getattr(holder, name)
+
+        def caught(*args: Any, **kwargs: Any) -> Any:
+            act()
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(holder, name, caught)
+
+    return arrange
+
+
+@pytest.mark.parametrize("place", IN_OUR_CODE, ids=lambda place: place[1])
+@each_class
+def test_an_interrupt_within_our_code(
+    cls: type,
+    place: tuple[str, str],
+    interrupt_in: Callable[..., None],
+    observed: Observed,
+) -> None:
+    """P07: Ctrl-C while we are at work goes through to the program; no span stays open, and no run is live."""
+    pending = [KeyboardInterrupt("now")]
+
+    def interrupt() -> None:
+        if pending:
+            raise pending.pop()
+
+    interrupt_in(place, interrupt)
+    script = Script(*step_replies(cls, 2))
+    with pytest.raises(KeyboardInterrupt, match="now"):
+        agent(cls, script).run("the task")
+    assert observed.recorder.open == 0
+    assert observed.total("smolagents.active_runs") == 0
+
+
+class TimeIsUp(Exception):
+    """What libraries raise from a signal handler: celery's `SoftTimeLimitExceeded`, for one."""
+
+
+class Limit:
+    """Handlers of all kinds."""
+
+    def method(self, number: int, frame: object) -> None:
+        raise TimeIsUp
+
+    def __call__(self, number: int, frame: object) -> None:
+        raise TimeIsUp
+
+
+@pytest.mark.parametrize("handler", [Limit().method, Limit(), functools.partial(Limit.method, Limit())])
+@pytest.mark.parametrize("place", IN_OUR_CODE, ids=lambda place: place[1])
+@each_class
+def test_a_time_limit_within_our_code(
+    cls: type, place: tuple[str, str], handler: Any, interrupt_in: Callable[..., None], observed: Observed
+) -> None:
+    """P07: a signal handler that raises is the program's: it is not taken for a fault of ours, where it comes in."""
+    pending = [True]
+
+    def interrupt() -> None:
+        if pending and pending.pop():
+            signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        interrupt_in(place, interrupt)
+        subject = agent(cls, Script(*step_replies(cls, 2)))
+        with pytest.raises((TimeIsUp, AgentGenerationError)) as caught:  # what smolagents makes of it in a model call
+            subject.run("the task")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert isinstance(caught.value, TimeIsUp) or isinstance(caught.value.__cause__, TimeIsUp)
+    assert observed.recorder.open == 0

@@ -130,7 +130,7 @@ def _begin(patches: Patches, agent: Any, args: tuple[Any, ...], kwargs: dict[str
     span = RunSpan(patches.telemetry, facts, ledger, parent, agent, None if reset else turns.last)
     try:
         watch = RunWatch(patches, agent, span, turns)
-    except Exception:
+    except BaseException:
         span.finish("error")
         raise
     if patches.telemetry.captures_content:

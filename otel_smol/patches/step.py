@@ -213,8 +213,12 @@ def _begin_planning(patches: Patches, agent: Any, number: Any) -> PlanWatch | No
 
 def _begin(patches: Patches, agent: Any, type: str, number: Any, memory_step: Any = None) -> StepSpan:
     step = StepSpan(_owner(patches, agent), type, number if isinstance(number, int) else None, memory_step)
-    with guarded("observing a step's model"):  # it may be another one, or have another method, than when the run began
-        step.release = patches.hold_model(model_of(agent))
+    try:
+        with guarded("observing a step's model"):  # it may be another one, or have another method, than at the start
+            step.release = patches.hold_model(model_of(agent))
+    except BaseException:
+        step.finish()
+        raise
     return step
 
 
