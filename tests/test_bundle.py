@@ -267,8 +267,10 @@ def test_no_link_is_dead(folder: Path) -> None:
             assert there.exists(), f"{path.name}: {link}"
             assert there.resolve().is_relative_to(folder), f"{path.name}: {link}"
             assert not heading or heading in headings(there), f"{path.name}: {link}"
-    for path in [*folder.rglob("*.json"), *folder.glob("grafana/**/*.yaml")]:
+    for path in [*folder.glob("*/**/*.json"), *folder.glob("grafana/**/*.yaml")]:
         assert "docs/" not in path.read_text(), path
+    for name in re.findall(r"docs/\w+\.md", (folder / CONFIG).read_text()):
+        assert (folder / name).exists(), name
 
 
 def headings(document: Path) -> set[str]:

@@ -24,6 +24,7 @@ PARTS = (
     "collector-config.yaml",
     "compose.yaml",
     "deploy",
+    "docs/backends.md",
     "grafana/README.md",
     "grafana/build/operations.md",
     "grafana/build/overview.md",
@@ -34,6 +35,7 @@ PARTS = (
     "grafana/preview/otel-smol-overview.svg",
     "grafana/preview/otel-smol-run.svg",
     "grafana/provisioning",
+    "grafana/queries.py",
     "grafana/rules",
     "grafana/runbook.md",
 )
@@ -93,7 +95,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--runbook-url",
         type=_runbook,
         metavar="URL",
-        help="where you serve grafana/runbook.md, for the alerts' links to it; remembered",
+        help=f"where you serve grafana/runbook.md, for the alerts' links to it (default: {DEFAULT_LINKS['runbook']}); "
+        "remembered",
     )
 
 
