@@ -14,8 +14,9 @@ MIN_FORECAST_CALLS = 3
 """Action calls that a forecast needs: two points always lie on a line, the third is the first that can disagree."""
 
 
-def input_tokens(base: float, growth: float, calls: int) -> float:
-    """Input tokens of ``calls`` calls: ``n*P + s*n*(n-1)/2``, the sum of the line ``P + s*i`` over i = 0 … n-1."""
+def input_tokens(base: float, growth: float, calls: float) -> float:
+    """Input tokens of ``calls`` calls: ``n*P + s*n*(n-1)/2``, the sum of the line ``P + s*i`` over i = 0 … n-1. Between
+    whole numbers it is the parabola through them."""
     return calls * base + growth * calls * (calls - 1) / 2
 
 

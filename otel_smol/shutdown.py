@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import sys
 import threading
 import time
 from types import FrameType
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from otel_smol import distro, forks, garbage
 from otel_smol.guard import guarded, warn_once
 from otel_smol.metrics import forget_live_runs
+from otel_smol.surroundings import auto_instrumented
 from otel_smol.telemetry import SCOPE
 
 if TYPE_CHECKING:
@@ -173,8 +173,3 @@ def _flush(providers: list[Any]) -> None:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
-
-
-def auto_instrumented() -> bool:
-    """Whether `opentelemetry-instrument` set the SDK up, and not the program."""
-    return "opentelemetry.instrumentation.auto_instrumentation" in sys.modules

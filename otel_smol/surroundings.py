@@ -27,9 +27,14 @@ def look_around(telemetry: Telemetry) -> None:
         _warn_of_others()
 
 
+def auto_instrumented() -> bool:
+    """Whether `opentelemetry-instrument` set the SDK up, and not the program."""
+    return "opentelemetry.instrumentation.auto_instrumentation" in sys.modules
+
+
 def _warn_without_sdk(telemetry: Telemetry) -> None:
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        if "opentelemetry.instrumentation.auto_instrumentation" in sys.modules:
+        if auto_instrumented():
             warn_once("sdk", "otel_smol: OTEL_SDK_DISABLED is true, so nothing is recorded.")
         return
     providers = (

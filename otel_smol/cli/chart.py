@@ -8,7 +8,7 @@ from itertools import accumulate
 from rich.text import Text
 
 from otel_smol.cli.numbers import short, step_ticks, ticks, tokens
-from otel_smol.curve import Fit
+from otel_smol.curve import Fit, input_tokens
 from otel_smol.records import RunRecord
 
 Row = list[tuple[str, str]]
@@ -54,7 +54,7 @@ class Curve:
 
     def fitted(self, steps: float) -> float:
         """The formula, between whole steps as well."""
-        return self.fit.base_tokens * steps + self.fit.growth_tokens * steps * (steps - 1) / 2
+        return input_tokens(self.fit.base_tokens, self.fit.growth_tokens, steps)
 
 
 @dataclass(frozen=True)

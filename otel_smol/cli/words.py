@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from otel_smol.cli.chart import Curve
 from otel_smol.cli.numbers import count, percent, times, tokens
+from otel_smol.curve import overpay
 from otel_smol.records import RunRecord
 from otel_smol.semconv import FIXED_SOURCES
 
@@ -82,7 +83,7 @@ def formula(run: RunRecord, curve: Curve) -> list[str]:
 
 
 def _overpay_of_equal_steps(n: int) -> str:
-    return f"For {n} equal steps it is (n-1)/2 = {times((n - 1) / 2)}: it grows with every step."
+    return f"For {n} equal steps it is (n-1)/2 = {times(overpay(n))}: it grows with every step."
 
 
 def _forecast(run: RunRecord) -> str:
