@@ -7,6 +7,7 @@ something inside one attaches `context` around it.
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 import weakref
@@ -107,7 +108,7 @@ class Telemetry:
 
     def error(self, exception: BaseException) -> Error:
         """What a span says of an exception: its class, and its text only with content on spans."""
-        message, kind = "", fq_exception_type(exception)
+        message, kind = "", sc.OVERFLOW if _of_generated_code(type(exception)) else fq_exception_type(exception)
         if self.content_on_spans:
             with guarded("reading an exception's text"):
                 message = text(str(exception)) or ""
@@ -571,6 +572,11 @@ class ToolSpan:
                 self._invocation.fail(self.run.telemetry.error(exception))
         finally:
             _end(self._invocation.span)
+
+
+def _of_generated_code(cls: type) -> bool:
+    """Whether the model has written this class, and chosen its name. smolagents' interpreter makes it, and keeps none."""
+    return cls.__module__.startswith("smolagents.") and not hasattr(sys.modules.get(cls.__module__), cls.__name__)
 
 
 def _end(span: Span) -> None:

@@ -21,6 +21,7 @@ from tests.conftest import Observed, Warnings, attributes
 from tests.rules import check_all
 from tests.scripted import (
     FINAL_CALL,
+    FINAL_CODE,
     Cell,
     RawModel,
     Reply,
@@ -241,6 +242,25 @@ def test_errors_that_a_program_makes_up(observed: Observed) -> None:
     agent(ToolCallingAgent, script, [make_tool(Truth(), "fails", does=fail)], max_steps=99).run("the task")
     kinds = values_of(observed, sc.ERROR_TYPE)
     assert len(kinds) < 30
+
+
+class Caller(Tool):  # type: ignore[misc]
+    """Calls what generated code gives it."""
+
+    name, description, output_type = "caller", "Calls a function.", "any"
+    inputs = {"function": {"type": "any", "description": "what to call"}}  # noqa: RUF012
+
+    def forward(self, function: Any) -> Any:
+        return function()
+
+
+def test_errors_that_a_model_makes_up(observed: Observed) -> None:
+    """P56: the name of an exception's class that generated code defines is the model's word."""
+    made_up = "class Confidential(Exception):\n    pass\ndef fail():\n    raise Confidential('no')\ncaller(fail)"
+    agent(CodeAgent, Script(code(made_up), FINAL_CODE), tools=[Caller()]).run("the task")
+    assert attributes(observed.tools[0])[sc.ERROR_TYPE] == sc.OVERFLOW
+    assert sc.OVERFLOW in {point.get(sc.ERROR_TYPE) for point, _ in observed.points("gen_ai.execute_tool.duration")}
+    assert "Confidential" not in str([attributes(span) for span in observed.spans]) + str(observed.metrics())
 
 
 @each_class
