@@ -178,11 +178,6 @@ class History:
             weight=view.weight + schema_characters,
         )
 
-    def begins_with(self, kind: str, beginning: Sequence[Body]) -> bool:
-        """Whether the last prompt of this kind began with these messages; true before the first."""
-        view = self._views.get(kind)
-        return view is None or not view.bodies or view.bodies[: len(beginning)] == beginning
-
     def _measure_alone(
         self, bodies: Sequence[Body], describe: Callable[[int], Message], schema_characters: int
     ) -> PromptSizes:

@@ -132,6 +132,8 @@ class Owner:
         self.open_steps: list[StepSpan] = []
         self.open_streams: list[CallSpan] = []
         """Calls whose answer is being streamed. smolagents does not close a stream when its own consumer leaves."""
+        self.asks_with_its_memory = False
+        """Whether a prompt of the agent's had messages that its memory wrote."""
         self.schema_characters: dict[tuple[int, ...], int] = {}
         """Sizes of tool schemas by the tools offered: the same at each step."""
 
@@ -575,7 +577,7 @@ class ToolSpan:
 
 
 def _of_generated_code(cls: type) -> bool:
-    """Whether the model has written this class, and chosen its name. smolagents' interpreter makes it, and keeps none."""
+    """Whether the model has written this class, and its name. smolagents' interpreter makes such, and keeps none."""
     return cls.__module__.startswith("smolagents.") and not hasattr(sys.modules.get(cls.__module__), cls.__name__)
 
 

@@ -142,7 +142,16 @@ class CopyingReflecting(Reflecting):
         return copy.deepcopy(super().write_memory_to_messages(*args, **kwargs))
 
 
-@pytest.mark.parametrize("cls", [Reflecting, ReflectingAsItself, CopyingReflecting])
+class ReflectingBefore(CodeAgent):  # type: ignore[misc]
+    """Asks before its own prompt is written."""
+
+    def _step_stream(self, memory_step: Any) -> Any:
+        if memory_step.step_number > 1:
+            self.model.generate([{"role": "user", "content": "Is there a better way?"}])
+        yield from super()._step_stream(memory_step)
+
+
+@pytest.mark.parametrize("cls", [Reflecting, ReflectingAsItself, CopyingReflecting, ReflectingBefore])
 @each_form
 def test_a_prompt_beside_the_agents_own(cls: type, consumed: str, observe: Callable[..., Observed]) -> None:
     """P45, P54: a step asks a model something else on the way: the history stays what it is, and nothing is compacted.
@@ -151,20 +160,42 @@ def test_a_prompt_beside_the_agents_own(cls: type, consumed: str, observe: Calla
 
     def told(cls: type, *between: str) -> tuple[Any, ...]:
         observed, cell = observe(), Cell(cls, consumed)
-        script = Script(*[reply for each in cell.replies(steps) for reply in (each, *between)])
+        replies = [reply for each in cell.replies(steps) for reply in (each, *between)]
+        script = Script(*replies)
         cell.run(cell.agent(script))
         SmolagentsInstrumentor().uninstrument()
         assert totals(observed.chats, *USAGE) == (script.truth.input_tokens, script.truth.output_tokens)
         assert observed.run[sc.RUN_INPUT_TOKENS] == script.truth.input_tokens
         assert observed.total("smolagents.history.compacted_tokens") == 0
         kinds = [attributes(chat)[sc.CALL_TYPE] for chat in observed.chats]
-        assert kinds == ["action", *(["other"] * len(between))] * steps
+        assert kinds == (["action", *["other"] * len(between)] * steps)[: len(kinds)]
+        assert kinds.count("action") == steps
         shares = [attributes(step).get(sc.HISTORY_PREFIX_SHARE) for step in observed.steps]
         curve = [attributes(step)[sc.STEP_INPUT_TOKENS] for step in observed.steps]
         run = observed.run
         return shares, curve, *(run[name] for name in (sc.RUN_REPLAYED_TOKENS, sc.RUN_OVERPAY, sc.FIT_GROWTH_TOKENS))
 
     assert told(cls, "yes") == told(CodeAgent)
+
+
+class Flattening(CodeAgent):  # type: ignore[misc]
+    """Sends its whole memory as one text, as for a model without chat."""
+
+    def write_memory_to_messages(self, *args: Any, **kwargs: Any) -> Any:
+        written = super().write_memory_to_messages(*args, **kwargs)
+        text = "\n".join(str(part["text"]) for each in written for part in each.content)
+        return [ChatMessage(role=MessageRole.USER, content=[{"type": "text", "text": text}])]
+
+
+@each_form
+def test_an_agent_that_makes_its_prompts_by_other_means(consumed: str, observed: Observed) -> None:
+    """P45: nothing of what the memory wrote is in its prompts, and they are its own all the same."""
+    cell = Cell(Flattening, consumed)
+    script = Script(*cell.replies(6))
+    cell.run(cell.agent(script))
+    check_all(observed, script.truth)
+    assert {attributes(chat)[sc.CALL_TYPE] for chat in observed.chats} == {"action"}
+    assert observed.run[sc.FIT_CALLS] == 6
 
 
 @each_class

@@ -22,7 +22,7 @@ from otel_smol.context import InnerUsages, attached, current_scope, in_scope
 from otel_smol.guard import guarded
 from otel_smol.patches.exchange import set_request, set_response
 from otel_smol.patches.generator import follow
-from otel_smol.patches.prompt import Prompt, is_of_the_memory, schema_characters
+from otel_smol.patches.prompt import Prompt, is_the_agents_own, schema_characters
 from otel_smol.patches.wrap import Wrapper, Wraps, argument, definer
 from otel_smol.provider import ModelFacts, describe_model
 from otel_smol.telemetry import CallSpan
@@ -297,7 +297,7 @@ def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict
     with guarded("reading a model"):
         facts, silence = patches.models.facts(model)
     with guarded("comparing a prompt with the memory"):
-        step = step if step is not None and is_of_the_memory(messages, step) else None
+        step = step if step is not None and is_the_agents_own(messages, step) else None
     call = CallSpan(patches.telemetry, facts, scope, step, suppress_all=silence)
     try:
         with guarded("noting what a model was asked"):

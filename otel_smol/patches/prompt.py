@@ -72,19 +72,28 @@ def measures(body: Body) -> tuple[int, int]:
     return characters, sum(isinstance(part, tuple) and part[0] == "image" for part in body)
 
 
-def is_of_the_memory(messages: Any, step: StepSpan) -> bool:
+def is_the_agents_own(messages: Any, step: StepSpan) -> bool:
     """Whether a prompt is the agent's own, and not one that something within the step asks beside it: a judge, say.
 
-    The agent's own has messages that its memory has written for this step, or begins as its last one did where somebody
-    has copied them. An agent that does not write its memory asks what it likes.
+    The agent's own has messages that its memory has written for this step, or copies of them. An agent that has never
+    asked so far with what its memory wrote makes prompts by other means, and asks what it likes.
     """
-    if step.facts.type != "action" or not step.written or not isinstance(messages, (list, tuple)) or not messages:
+    if step.facts.type != "action" or not isinstance(messages, (list, tuple)):
         return True
-    for _, group in reversed(step.written):  # the last ones are in nearly every prompt
-        written = set(map(id, group))
-        if any(id(message) in written for message in reversed(messages)):
+    if _comes_from([group for _, group in step.written], messages):
+        step.run.asks_with_its_memory = True
+    elif step.run.asks_with_its_memory:
+        return False
+    return True
+
+
+def _comes_from(written: Sequence[Sequence[Any]], messages: Sequence[Any]) -> bool:
+    for group in reversed(written):  # the last ones are in nearly every prompt
+        there = set(map(id, group))
+        if any(id(message) in there for message in reversed(messages)):
             return True
-    return step.run.ledger.history.begins_with("action", bodies(messages[:2]))
+    said = {body for group in written[1:] for body in bodies(group)}  # a judge may have the same system prompt
+    return not said.isdisjoint(bodies(messages))
 
 
 class Prompt:
