@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import log2
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -381,12 +384,55 @@ def test_results_of_all_kinds() -> None:
     assert content.any_value(loop) == [1, "[list]"]
     assert content.any_value({1: {"a"}, "b": None, "\ud800": "\ud800"}) == {"1": ["a"], "b": None, "?": "?"}
     assert content.any_value([Record(), bytearray(b"x"), True, 7, 1.5]) == [
-        {"name": "a name", "data": "[bytes]", "scores": [0.5]},
+        {"name": "a name", "data": "[bytes]", "scores": [0.5, None]},
         "[bytearray]",
         True,
         7,
         1.5,
     ]
+
+
+def test_objects_are_not_asked_for_what_they_do_not_have() -> None:
+    """P61: an object that makes up its attributes, as clients and proxies do, is asked for none, and for its text
+    once."""
+    asked: list[str] = []
+
+    class Lazy:
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            raise AttributeError(name)
+
+        def __iter__(self) -> Iterator[int]:
+            asked.append("items")
+            return iter([1])
+
+        def __str__(self) -> str:
+            asked.append("text")
+            return "lazy"
+
+    assert content.any_value([Lazy()]) == ["lazy"]
+    assert asked == ["text"]
+
+
+def test_models_that_write_themselves_out() -> None:
+    """P61: a model's own method is used, so that what it hides stays hidden; not so for tables and data sets, which it
+    would read into memory, and for what is too large anyway."""
+
+    class Answer:
+        def __init__(self, rows: Any) -> None:
+            self.rows = rows
+
+        def to_dict(self) -> Any:
+            return {"rows": self.rows, "secret": "***"}
+
+    class Table(Answer):
+        def __len__(self) -> int:
+            return 2
+
+    assert content.any_value(Answer([1, Answer(2)])) == {"rows": [1, {"rows": 2, "secret": "***"}], "secret": "***"}
+    for large in (TABLE, shared(22), [Answer(row) for row in TABLE]):
+        assert content.any_value([Answer(large)]) == ["[Answer: not written out]"]
+    assert content.any_value([Table([1, 2])]) == ["[Table: not written out]"]
 
 
 # --- text that cannot be encoded -------------------------------------------------------------------------------------
@@ -421,6 +467,184 @@ def test_lone_surrogates_do_not_cost_the_export(
     subject.planning_interval = None
     raised(lambda: cell.run(subject, odd))
     assert all(wire(observed)[kind] for kind in ("spans", "metrics"))
+    assert warned.lines == []
+
+
+# --- large values ----------------------------------------------------------------------------------------------------
+
+TABLE = [{"id": i, "name": "x" * 10} for i in range(150_000)]
+LONG = "long text " * 500_000
+GRPC_LIMIT = 4 * 2**20
+"""Bytes of a request that gRPC receivers take if they are not told otherwise."""
+
+
+def shared(depth: int) -> list[Any]:
+    """A list with as many leaves as 2 ** depth, all of which are one."""
+    value: list[Any] = [1]
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@dataclass
+class Found:
+    rows: Any
+    status: str = "found"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(TABLE, {"rows": TABLE}, [Found(TABLE)], dict(enumerate(TABLE)), set(range(150_000)), shared(22)),
+        *(LONG, [LONG] * 50, {LONG: LONG}, "\N{GRINNING FACE}" * 5_000_000, ["\0" * 5_000_000] * 2, [10**600] * 9_000),
+    ],
+    ids=[
+        *("table", "within", "object", "dict", "set", "shared"),
+        *("text", "texts", "key", "emoji", "control characters", "numbers"),
+    ],
+)
+def test_large_values_are_cut(value: Any) -> None:
+    """P58: an attribute fits into what a receiver takes, however large the value is; what is cut says so."""
+    for captured in (content.any_value(value), content.answer(value)):
+        sent = json.dumps(captured, default=asdict)
+        assert 15_000 < len(sent) < GRPC_LIMIT * 3 // 4
+        assert re.search(r"\[[\d,]+ more( characters)?]|\[int]", sent)
+
+
+def test_what_is_cut_says_how_much() -> None:
+    """P58, P60: what is captured of a large value, and what is said to be missing, are the whole; what stands beside a
+    long text is there."""
+
+    def missing(said: Any) -> int:
+        return int(re.findall(r"\[([\d,]+) more", said)[-1].replace(",", ""))
+
+    *rows, more = content.any_value(TABLE)
+    assert rows == TABLE[: len(rows)]
+    assert len(rows) > 1_000
+    assert len(rows) + missing(more) == len(TABLE)
+    found = content.any_value(Found(TABLE))["rows"]
+    assert len(found) - 1 + missing(found[-1]) == len(TABLE)
+    numbered = content.any_value(dict.fromkeys(range(150_000)))
+    assert len(numbered) - 1 + missing(numbered["…"]) == 150_000
+    page = content.any_value({"page": LONG, "status": 200})
+    kept, _ = page["page"].split("…")
+    assert LONG.startswith(kept)
+    assert (len(kept) + missing(page["page"]), page["status"]) == (len(LONG), 200)
+
+
+def test_what_has_room_is_whole() -> None:
+    """P58: nothing is cut below the limit: a text of half of it, a thousand rows."""
+    half = "x" * (content.MAX_CHARACTERS // 2)
+    assert content.any_value(half) == content.text(half) == half
+    assert content.any_value(half + "y") == f"{half}… [1 more characters]"
+    assert content.any_value(TABLE[:1_000]) == TABLE[:1_000]
+    assert content.any_value(nested(40)) == nested(40)
+    assert str(content.any_value(nested(5_000))).startswith("[[[[")
+
+
+def test_large_values_are_not_read_to_their_end() -> None:
+    """P58: the time that capturing takes counts against the limit of the agent's code: it does not grow with the
+    value."""
+    read: list[int] = []
+
+    class Rows(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            for item in super().__iter__():
+                read.append(item)
+                yield item
+
+    content.any_value({"rows": Rows(range(300_000))})
+    assert 1_000 < len(read) < 20_000
+
+
+@each_class
+@pytest.mark.parametrize("mode", ["NO_CONTENT", *MODES])
+def test_large_values_do_not_cost_the_export(
+    cls: type, mode: str, capturing: Callable[..., Observed], warned: Warnings
+) -> None:
+    """P58: whatever is large, the spans of a run go out in one request: refused, the whole batch would be lost."""
+    observed = capturing(mode)
+
+    def fail(n: int) -> Any:
+        raise ValueError(LONG)
+
+    tools = [returning(TABLE, "search"), returning(LONG, "look"), make_tool(Script().truth, "fails", does=fail)]
+    replies = [step_replies(cls, 2, name)[0] for name in ("search", "look", "fails")]
+    argument = LONG[:300_000]
+    text_call: Reply = code(f"look({argument!r})") if cls is CodeAgent else [("look", {"n": argument})]
+    agent(cls, Script(*replies, text_call, answer(cls, argument)), tools, description=LONG).run(LONG)
+    assert len(observed.tools) == (5 if cls is CodeAgent else 4)
+    sent = wire(observed)
+    assert all(len(data) < GRPC_LIMIT for data in sent.values())
+    if mode == "SPAN_ONLY":
+        assert len(sent["spans"]) > 500_000
+    assert warned.lines == []
+
+
+def test_large_answers_of_models() -> None:
+    """P58: a model's text and all its calls together fit in as well, streamed or not."""
+    calls = [
+        SimpleNamespace(index=i, id=f"id-{i}", function=SimpleNamespace(name="f", arguments=LONG)) for i in range(9)
+    ]
+    message = SimpleNamespace(content=LONG, tool_calls=calls)
+    streamed = content.StreamedText()
+    streamed.add(message)
+    whole, parts = content.output_messages(message), streamed.messages()
+    assert parts == whole
+    assert len(whole[0].parts) == 10
+    assert content.MAX_CHARACTERS // 2 < len(json.dumps(whole, default=asdict)) < content.MAX_CHARACTERS * 1.1
+
+
+@each_class
+def test_of_large_messages_each_is_there(cls: type, capturing: Callable[..., Observed]) -> None:
+    """P56, P58: in a prompt that is too large each message keeps its place, and the newest most of its text."""
+    observed = capturing("SPAN_ONLY", full_input_messages=True)
+    first, last = "first " * 10_000, "last " * 10_000
+    turns = [first, *["between " * 5_000] * 8, last]
+    subject = agent(cls, Script(*[answer(cls, "done")] * len(turns)))
+    for turn in turns:
+        subject.run(turn, reset=False)
+    messages = json.loads(attributes(observed.chats[-1])[sc.INPUT_MESSAGES])
+    assert len(messages) == len(subject.model.script.truth.prompts[-1])
+    texts = [part["content"] for message in messages for part in message["parts"]]
+    assert any(last in text for text in texts)
+    [old] = [text for text in texts if "first " in text]
+    assert len(old) < 1_000
+    assert "more characters]" in old
+
+
+def test_opentelemetrys_own_limit_is_kept(observe: Callable[..., Observed], monkeypatch: pytest.MonkeyPatch) -> None:
+    """P60: who sets a limit to the length of attributes gets it: it cuts what we have left."""
+    monkeypatch.setenv(CONTENT_VARIABLE, "SPAN_ONLY")
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "1000")
+    observed = observe()
+    script = Script(*step_replies(CodeAgent, 2))
+    agent(CodeAgent, script, [returning(LONG, "search")]).run(LONG)
+    assert attributes(observed.tools[0])[sc.TOOL_RESULT] == LONG[:1_000]
+    assert max(len(text) for span in observed.spans for _, text in strings(span)) == 1_000
+
+
+@pytest.mark.parametrize("mode", ["NO_CONTENT", "SPAN_ONLY"])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["number", "list"])
+def test_numbers_that_python_does_not_write_out(
+    wrapped: bool, mode: str, capturing: Callable[..., Observed], warned: Warnings
+) -> None:
+    """P12: a tool may return a number of more digits than Python writes: its span has no length, and nobody is
+    warned."""
+    observed = capturing(mode)
+    number: Any = [10**5_000] if wrapped else 10**5_000
+    script = Script(code("number = search(1)\nnumber = 1"), code("final_answer('done')"))
+    agent(CodeAgent, script, [returning(number, "search")]).run("the task")
+    found = attributes(observed.tools[0])
+    assert sc.TOOL_OUTPUT_CHARACTERS not in found
+    assert found.get(sc.TOOL_RESULT) == (('["[int]"]' if wrapped else "[int]") if mode == "SPAN_ONLY" else None)
     assert warned.lines == []
 
 

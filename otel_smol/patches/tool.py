@@ -112,10 +112,8 @@ def _length(value: Any) -> int | None:
     """Length of a result as text; None for what is costly to write out or is not text in any sense."""
     if isinstance(value, str):
         return str.__len__(value)
-    if value is None or type(value) in (int, float, bool):
-        return len(str(value))
-    if type(value) in (list, tuple, dict, set) and _small(value):
-        return len(str(value))
+    if value is None or type(value) in (int, float, bool, list, tuple, dict, set):
+        return len(str(value)) if _small(value) else None
     return None
 
 
@@ -132,6 +130,8 @@ def _small(value: Any) -> bool:
             stack.extend(item.values())
         elif type(item) in (list, tuple, set):
             stack.extend(item)
+        elif type(item) is int and item.bit_length() > content.MAX_BITS:
+            return False
         elif item is not None and type(item) not in (int, float, bool):
             return False  # somebody's object: writing it out may run their code
         if nodes + len(stack) > _MAX_NODES or characters > _MAX_CHARACTERS:
