@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import smolagents
 from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -278,6 +279,25 @@ def test_an_answer_at_max_steps_says_so(observed_content: Observed) -> None:
     [run] = observed_content.runs
     [message] = json.loads(str(attributes(run)[sc.OUTPUT_MESSAGES]))
     assert (message["finish_reason"], attributes(run)[sc.FINISH_REASONS]) == ("max_steps", ("max_steps",))
+
+
+@dataclass
+class Report:
+    """An answer of a program's own."""
+
+    title: str
+    output: str
+
+
+@pytest.mark.parametrize("whole", [{}, {"return_full_result": True}], ids=["answer", "full result"])
+def test_the_answer_is_captured_as_it_is(whole: dict[str, Any], observed_content: Observed) -> None:
+    """It is the answer that the run gives, whatever attributes it has, and of smolagents' own full result the answer."""
+    if whole and not hasattr(smolagents.agents, "RunResult"):
+        pytest.skip("this smolagents has no full result")
+    script = Script(code("final_answer(report(1))"))
+    tool = make_tool(script.truth, "report", does=lambda n: Report("the title", "the output"))
+    agent(CodeAgent, script, [tool], **whole).run("the task")
+    assert "the title" in str(attributes(observed_content.runs[0])[sc.OUTPUT_MESSAGES])
 
 
 @pytest.mark.parametrize("value", ["true", "yes", "SPANS"])

@@ -33,7 +33,9 @@ VARIABLES_OF_OTHERS = (
     (
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
         "Content, off by default: `SPAN_ONLY`, `EVENT_ONLY` or `SPAN_AND_EVENT` sends prompts, answers, arguments, "
-        "results and the text of exceptions.",
+        "results and the text of exceptions. At most 200,000 characters of an attribute, 100,000 of one text and about "
+        "10,000 nested values are captured; what is cut says how much is left out (`… [1,234 more characters]`). "
+        "A lower `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts further.",
     ),
     (
         "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS",

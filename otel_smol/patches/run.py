@@ -82,7 +82,9 @@ class RunWatch:
         if self._span.telemetry.captures_content:
             with guarded("capturing the final answer"):
                 answer = getattr(self._last, "output", None) if result is None else result
-                self._span.set_answer(content.answer(getattr(answer, "output", answer)))
+                if type(answer).__name__ == "RunResult":  # of `return_full_result`
+                    answer = answer.output
+                self._span.set_answer(content.answer(answer))
         self._end("max_steps" if self._span.reached_max_steps else "success")
 
     def fail(self, error: BaseException) -> None:
