@@ -291,7 +291,7 @@ class Report:
 
 @pytest.mark.parametrize("whole", [{}, {"return_full_result": True}], ids=["answer", "full result"])
 def test_the_answer_is_captured_as_it_is(whole: dict[str, Any], observed_content: Observed) -> None:
-    """It is the answer that the run gives, whatever attributes it has, and of smolagents' own full result the answer."""
+    """It is what the run gives, whatever attributes that has; of smolagents' own full result it is the answer."""
     if whole and not hasattr(smolagents.agents, "RunResult"):
         pytest.skip("this smolagents has no full result")
     script = Script(code("final_answer(report(1))"))
