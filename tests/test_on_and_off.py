@@ -82,10 +82,11 @@ def test_instrument_twice(observed: Observed, caplog: pytest.LogCaptureFixture) 
     observed.instrument()
     script = Script(*step_replies(CodeAgent, 2))
     agent(CodeAgent, script).run("the task")
+    assert isinstance(vars(smolagents.MultiStepAgent)["run"], wrapt.BaseObjectProxy)
     check_all(observed, script.truth)
     SmolagentsInstrumentor().uninstrument()
-    assert not isinstance(vars(smolagents.MultiStepAgent)["run"], wrapt.ObjectProxy)
-    assert not isinstance(vars(ScriptedModel)["generate"], wrapt.ObjectProxy)
+    assert not isinstance(vars(smolagents.MultiStepAgent)["run"], wrapt.BaseObjectProxy)
+    assert not isinstance(vars(ScriptedModel)["generate"], wrapt.BaseObjectProxy)
 
 
 def wrapped_by_wrapt(monkeypatch: pytest.MonkeyPatch, cls: Any, name: str) -> Any:

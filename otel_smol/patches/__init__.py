@@ -123,8 +123,8 @@ class Patches:
     def observe_memory_step(self, cls: type) -> None:
         """Wrap `to_messages` where a kind of memory step gets it from."""
         owner = defines_to_messages(cls)
-        if owner is not None:
-            self._wraps.wrap(owner, "to_messages", to_messages, light=True)  # the whole memory, at each step
+        if owner is not None:  # the whole memory passes there, at each step
+            self._wraps.wrap(owner, "to_messages", to_messages, light=owner.__module__.startswith("smolagents."))
 
     def hold_model(self, model: Any) -> Callable[[], None]:
         """Cover a model for the length of a run (see `Models.hold`)."""
