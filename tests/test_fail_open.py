@@ -310,6 +310,8 @@ PASSED_THROUGH = {
     "garbage.apart",
     "garbage.is_collected",
     "patches.model._generate_nested",
+    "patches.proxies.Function.__call__",
+    "patches.proxies.Function.__get__",
     "patches.wrap.argument",
 }
 """What the agent's own work passes through, unguarded: kept so small that there is nothing in it to break."""

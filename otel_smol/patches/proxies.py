@@ -49,11 +49,8 @@ class Function(wrapt.FunctionWrapper[Any, Any]):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         method = self.__wrapped__
-        if (
-            method.__module__ == "__main__" and "dill" in sys.modules
-        ):  # writes down classes from there, with all in them
-            return _only(method)
-        return _by_name(method)
+        # dill writes classes of `__main__` down with all that is in them, and so with this.
+        return _only(method) if method.__module__ == "__main__" and "dill" in sys.modules else _by_name(method)
 
 
 class _Bound(wrapt.BoundFunctionWrapper[Any, Any]):

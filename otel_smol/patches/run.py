@@ -81,7 +81,7 @@ class RunWatch:
     def finish(self, result: object) -> None:
         if self._span.telemetry.captures_content:
             with guarded("capturing the final answer"):
-                answer = getattr(self._last, "output", None) if result is None else result
+                answer: Any = getattr(self._last, "output", None) if result is None else result
                 if type(answer).__name__ == "RunResult":  # of `return_full_result`
                     answer = answer.output
                 self._span.set_answer(content.answer(answer))
