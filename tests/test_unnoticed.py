@@ -25,7 +25,17 @@ from otel_smol import semconv as sc
 from tests.conftest import Observed, Warnings, attributes
 from tests.programs import ROOT, environment
 from tests.rules import USAGE, totals
-from tests.scripted import FINAL_CODE, Script, ScriptedModel, agent, code, each_class, make_tool, step_replies
+from tests.scripted import (
+    FINAL_CODE,
+    Script,
+    ScriptedModel,
+    agent,
+    code,
+    each_class,
+    make_tool,
+    managed_call,
+    step_replies,
+)
 
 # --- arguments -------------------------------------------------------------------------------------------------------
 
@@ -360,4 +370,31 @@ def test_a_seed_that_otlp_cannot_carry(observed: Observed, warned: Warnings) -> 
     [chat] = observed.chats
     assert sc.REQUEST_SEED not in attributes(chat)
     assert attributes(chat)[sc.REQUEST_TOP_K] == 40
+    assert warned.lines == []
+
+
+# --- what only stands for an agent -----------------------------------------------------------------------------------
+
+
+class Robot:
+    """Called like a managed agent, and no agent of smolagents': its `step` is something else."""
+
+    name, description = "robot", "Walks."
+
+    def __call__(self, task: str, **kwargs: Any) -> str:
+        return f"{self.step(2)} for {task}"
+
+    def step(self, length: int) -> str:
+        return f"{length} metres"
+
+
+@each_class
+def test_what_only_stands_for_an_agent(cls: type, observed: Observed, warned: Warnings) -> None:
+    """It is seen where it is called as one, and left alone in all else."""
+    script = Script(managed_call(cls, "robot"), step_replies(cls, 1)[0])
+    subject = agent(cls, script, tools=[], managed_agents=[Robot()])
+    subject.run("the task")
+    assert Robot().step(3) == "3 metres"
+    assert "execute_tool robot" in {span.name for span in observed.tools}
+    assert len(observed.steps) == 2
     assert warned.lines == []

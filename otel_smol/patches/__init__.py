@@ -47,6 +47,8 @@ class Patches:
         self.memory_steps = MemorySteps()
         self.open_runs: set[RunWatch] = set()
         self.tool_schema: Callable[[Any], Any] | None = None
+        self._agent: type | None = None
+        """smolagents' base class of agents."""
         self._on = False
         self._wraps = Wraps()
         self._turns: WeakIdMap[Turns] = WeakIdMap()
@@ -75,6 +77,7 @@ class Patches:
         base = _target(agents, "MultiStepAgent")
         if base is None:
             return
+        self._agent = base
         self.tool_schema = _target(models, "get_tool_json_schema")
         self._wraps.wrap_required(base, "run", run(self))
         for name, wrapper in self._agent_seams.items():
@@ -143,12 +146,15 @@ class Patches:
         return self._by_hand.setdefault(agent, lambda: owner_by_hand(self, agent))
 
     def look_around(self) -> None:
-        """Once, when the first run begins: is there an SDK, and are we alone?"""
+        """Is there an SDK, and are we alone? Looked up once, when something is about to be observed."""
         look_around(self.telemetry)
 
     def _observe_agent_class(self, cls: type) -> None:
+        """Of what only stands for an agent nothing but the call is what it is called for."""
+        is_agent = self._agent is not None and issubclass(cls, self._agent)
         for name, wrapper in self._agent_seams.items():
-            self._wraps.wrap_definer(cls, name, wrapper)
+            if is_agent or name == "__call__":
+                self._wraps.wrap_definer(cls, name, wrapper)
 
 
 def _target(module: ModuleType | None, name: str) -> Any:
