@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -465,8 +465,9 @@ def test_ended_by_a_signal(number: signal.Signals, nohup: bool, tmp_path: Path) 
     pid = tmp_path / "pid"
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     command = subprocess.Popen(
-        ["sh", "-c", f"trap '{'' if nohup else '-'}' HUP; exec \"$@\"", "sh", sys.executable, "-c", program],
+        [sys.executable, "-c", program],
         env=os.environ | {"PID": str(pid), "PYTHONPATH": paths, "TMPDIR": str(tmp_path)},
+        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL),
         stderr=subprocess.PIPE,
         text=True,
     )
