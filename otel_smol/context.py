@@ -5,6 +5,7 @@ Agents are shared between threads, copied, pickled and called from generated cod
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Token
@@ -21,11 +22,26 @@ _SCOPE = create_key("otel_smol.scope")
 _CONVERSATION = create_key("otel_smol.conversation")
 
 
+_lock = threading.Lock()
+
+
 class InnerUsages(list["Usage"]):
     """What models used that were asked inside one call. It notes when the call is over: a thread that was started in it
     may keep its context for ever."""
 
     over = False
+
+    def note(self, usage: Usage) -> bool:
+        """Add what one of them used. False if the call is over, and has been counted without."""
+        with _lock:
+            if not self.over:
+                self.append(usage)
+            return not self.over
+
+    def end(self) -> None:
+        """The call is over."""
+        with _lock:
+            self.over = True
 
 
 class Scope(NamedTuple):

@@ -282,6 +282,8 @@ class StepSpan:
         self.run, self.memory_step = run, memory_step
         self.written: list[tuple[object, Any]] = []
         """Memory steps and the messages that each wrote for this step's prompt."""
+        self.given: list[Any] = []
+        """What the agent got for a prompt, whoever has changed it on the way."""
         self.history: dict[str, AttributeValue] = {}
         """`smolagents.history.*` of its last own call."""
         self.failed_call: BaseException | None = None
@@ -319,7 +321,7 @@ class StepSpan:
             self._finish()
         finally:
             _end(self.span)
-            self.written, self.context = [], _NOWHERE
+            self.written, self.given, self.context = [], [], _NOWHERE
 
     def _finish(self) -> None:
         run = self.run
@@ -449,7 +451,8 @@ class CallSpan:
         """End the call, once, and book its usage here and with every run around it."""
         if self.finished:
             return
-        self.finished = self.inner_usages.over = True
+        self.finished = True
+        self.inner_usages.end()
         try:
             self._finish(usage, exception, answered)
         finally:
@@ -578,7 +581,7 @@ class ToolSpan:
 
 def _of_generated_code(cls: type) -> bool:
     """Whether the model has written this class, and its name. smolagents' interpreter makes such, and keeps none."""
-    return cls.__module__.startswith("smolagents.") and not hasattr(sys.modules.get(cls.__module__), cls.__name__)
+    return str(cls.__module__).startswith("smolagents.") and not hasattr(sys.modules.get(cls.__module__), cls.__name__)
 
 
 def _end(span: Span) -> None:

@@ -178,19 +178,43 @@ def test_a_prompt_beside_the_agents_own(cls: type, consumed: str, observe: Calla
     assert told(cls, "yes") == told(CodeAgent)
 
 
+def said(messages: Sequence[ChatMessage]) -> str:
+    """What messages say, as one text."""
+    return "\n".join(str(part["text"]) for message in messages for part in message.content)
+
+
 class Flattening(CodeAgent):  # type: ignore[misc]
     """Sends its whole memory as one text, as for a model without chat."""
 
     def write_memory_to_messages(self, *args: Any, **kwargs: Any) -> Any:
         written = super().write_memory_to_messages(*args, **kwargs)
-        text = "\n".join(str(part["text"]) for each in written for part in each.content)
-        return [ChatMessage(role=MessageRole.USER, content=[{"type": "text", "text": text}])]
+        return [ChatMessage(role=MessageRole.USER, content=[{"type": "text", "text": said(written)}])]
 
 
+class FlatteningTheRest(CodeAgent):  # type: ignore[misc]
+    """The same below the system prompt, as dicts; in the first step that rest is the task as the memory wrote it."""
+
+    def write_memory_to_messages(self, *args: Any, **kwargs: Any) -> Any:
+        system, *rest = super().write_memory_to_messages(*args, **kwargs)
+        return [{"role": "system", "content": said([system])}, {"role": "user", "content": said(rest)}]
+
+
+class Summarising(CodeAgent):  # type: ignore[misc]
+    """From the third step on a summary stands for all that was."""
+
+    def write_memory_to_messages(self, *args: Any, **kwargs: Any) -> Any:
+        written = super().write_memory_to_messages(*args, **kwargs)
+        if len(written) < 6:
+            return written
+        summary = {"role": "user", "content": f"What was done in {len(written)} messages."}
+        return [{"role": "system", "content": said(written[:1])}, summary]
+
+
+@pytest.mark.parametrize("cls", [Flattening, FlatteningTheRest, Summarising])
 @each_form
-def test_an_agent_that_makes_its_prompts_by_other_means(consumed: str, observed: Observed) -> None:
-    """P45: nothing of what the memory wrote is in its prompts, and they are its own all the same."""
-    cell = Cell(Flattening, consumed)
+def test_an_agent_that_makes_its_prompts_by_other_means(cls: type, consumed: str, observed: Observed) -> None:
+    """P45: little or nothing of what the memory wrote is in its prompts, and they are its own all the same."""
+    cell = Cell(cls, consumed)
     script = Script(*cell.replies(6))
     cell.run(cell.agent(script))
     check_all(observed, script.truth)

@@ -263,6 +263,20 @@ def test_errors_that_a_model_makes_up(observed: Observed) -> None:
     assert "Confidential" not in str([attributes(span) for span in observed.spans]) + str(observed.metrics())
 
 
+def test_errors_without_a_module(observed: Observed, warned: Warnings) -> None:
+    """P88: a class that does not say where it is from has a name all the same."""
+    homeless = type("Homeless", (Exception,), {"__module__": None})
+
+    def fail(n: int) -> Any:
+        raise homeless(n)
+
+    agent(ToolCallingAgent, Script([("fails", {"n": 1})], FINAL_CALL), [make_tool(Truth(), "fails", does=fail)]).run(
+        "x"
+    )
+    assert "Homeless" in attributes(observed.tools[0])[sc.ERROR_TYPE]
+    assert warned.lines == []
+
+
 @each_class
 def test_agents_apart_by_metrics_alone(cls: type, observed: Observed) -> None:
     """P67: two named agents and one without a name on one model: three series with the right sums, in each of our

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import TimeoutError as FutureTimeout  # another one up to Python 3.10
+from contextlib import suppress
+from contextvars import copy_context
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from smolagents import CodeAgent, OpenAIModel, ToolCallingAgent
+from smolagents import AgentGenerationError, CodeAgent, Model, OpenAIModel, ToolCallingAgent
 from smolagents.models import ChatMessageStreamDelta
 from smolagents.monitoring import TokenUsage
 
 from otel_smol import semconv as sc
 from otel_smol.usage import Usage
-from tests.conftest import Observed, attributes
+from tests.conftest import Observed, Warnings, attributes
 from tests.rules import USAGE, check_all, check_truth, totals
 from tests.scripted import (
     FINAL_CODE,
@@ -345,3 +351,109 @@ def test_a_tool_may_call_the_model_itself(observed: Observed) -> None:
     assert observed.total("smolagents.history.input_tokens") == billed
     assert totals(observed.steps, sc.STEP_INPUT_TOKENS) == (billed - inside,)
     assert observed.total("smolagents.step.input_tokens") == billed - inside
+
+
+class Slow(ScriptedModel):
+    """Takes its time for some answers."""
+
+    def __init__(self, script: Script, *seconds: float) -> None:
+        super().__init__(script)
+        self._seconds = list(seconds)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        time.sleep(self._seconds.pop(0) if self._seconds else 0)
+        return super().generate(*args, **kwargs)
+
+
+class Patient(Model):  # type: ignore[misc]
+    """Asks another model in threads, with a time limit for each answer."""
+
+    def __init__(self, inner: Model, pool: ThreadPoolExecutor) -> None:
+        super().__init__(model_id="patient")
+        self.inner, self.pool = inner, pool
+
+    def asked(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self.pool.submit(self.inner.generate, *args, **kwargs)
+
+
+class Asking(Patient):
+    """Again, if an answer comes too late."""
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        with suppress(FutureTimeout):
+            return self.asked(*args, **kwargs).result(timeout=0.05)
+        return self.asked(*args, **kwargs).result()
+
+
+class GivingUp(Patient):
+    """Not again."""
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        return self.asked(*args, **kwargs).result(timeout=0.05)
+
+
+class Hedging(Patient):
+    """Two at once; the first answer counts."""
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        both = [self.asked(*args, **kwargs) for _ in range(2)]
+        return wait(both, return_when=FIRST_COMPLETED).done.pop().result()
+
+
+@pytest.mark.parametrize("carried", [False, True], ids=["bare threads", "threads with the context"])
+@pytest.mark.parametrize("cls", [Asking, GivingUp, Hedging])
+def test_an_answer_that_comes_too_late(cls: type, carried: bool, observed: Observed, warned: Warnings) -> None:
+    """P44: it is billed, although nobody waits for it: a call of its own, whatever the one around it made of it."""
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            return super().submit(copy_context().run, *args, **kwargs) if carried else super().submit(*args, **kwargs)
+
+    script = Script(FINAL_CODE, FINAL_CODE)
+    with Pool(2) as pool:
+        subject = agent(CodeAgent, script, model=cls(Slow(script, 0.3), pool))
+        if cls is GivingUp:
+            with pytest.raises(AgentGenerationError):
+                subject.run("the task")
+        else:
+            assert subject.run("the task") == "done"
+    truth = script.truth
+    assert truth.calls == (1 if cls is GivingUp else 2)
+    assert totals(observed.chats, *USAGE) == (truth.input_tokens, truth.output_tokens)
+    assert observed.total("gen_ai.client.token.usage", gen_ai__token__type="input") == truth.input_tokens
+    assert observed.recorder.open == 0
+    assert warned.lines == []
+
+
+@pytest.mark.parametrize("asks", ["a tool", "somebody else"])
+def test_the_same_prompt_asked_side_by_side(asks: str, observed: Observed) -> None:
+    """P44: two models are asked with one list of messages, a constant of the program, at the same time: two calls."""
+    question = [{"role": "user", "content": "Is the service up?"}]
+    truth = Truth()
+    first, second = Slow(Script("yes", truth=truth), 0.3), ScriptedModel(Script("no, it is not", truth=truth))
+    begun = threading.Event()
+
+    def beside() -> None:
+        begun.wait(10)
+        time.sleep(0.1)
+        second.generate(question)
+
+    def ask(n: int) -> str:
+        thread = threading.Thread(target=beside)
+        if asks == "a tool":
+            thread.start()
+        begun.set()
+        answer = str(first.generate(question).content)
+        if asks == "a tool":
+            thread.join()
+        return answer
+
+    other = threading.Thread(target=beside)
+    if asks == "somebody else":
+        other.start()
+    script = Script(step_replies(CodeAgent, 2)[0], FINAL_CODE, truth=truth)
+    agent(CodeAgent, script, [make_tool(truth, does=ask)]).run("the task")
+    if asks == "somebody else":
+        other.join()
+    assert len(observed.chats) == truth.calls == 4
+    assert totals(observed.chats, *USAGE) == (truth.input_tokens, truth.output_tokens)

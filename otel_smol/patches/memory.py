@@ -87,6 +87,7 @@ def write_memory_to_messages(patches: Patches) -> Wrapper:
         finally:
             _writing.reset(token)
         step.written = written
+        step.given = messages if isinstance(messages, list) else []
         return messages
 
     return wrapper

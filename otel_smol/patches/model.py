@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 import wrapt
 
 from otel_smol import content
-from otel_smol.context import InnerUsages, attached, current_scope, in_scope
+from otel_smol.context import Scope, attached, current_scope, in_scope
+from otel_smol.garbage import is_collected
 from otel_smol.guard import guarded
 from otel_smol.patches.exchange import set_request, set_response
 from otel_smol.patches.generator import follow
+from otel_smol.patches.nested import Around, NestedStreamWatch, OpenCalls, generate_nested, or_inner
 from otel_smol.patches.prompt import Prompt, is_the_agents_own, schema_characters
 from otel_smol.patches.wrap import Wrapper, Wraps, argument, definer
 from otel_smol.provider import ModelFacts, describe_model
-from otel_smol.telemetry import CallSpan
+from otel_smol.telemetry import CallSpan, RunSpan
 from otel_smol.usage import UNKNOWN, StreamUsage, Usage, combine, from_message
 from otel_smol.weak import WeakIdMap
 
@@ -43,8 +45,7 @@ class Models:
         self._plain, self._streamed = generate(patches), generate_stream(patches)
         self._facts: WeakIdMap[tuple[Any, ModelFacts, bool]] = WeakIdMap()
         self._held: dict[int, int] = {}
-        self._asked: list[tuple[CallSpan, Any]] = []
-        """The calls of runs that go on, with their messages."""
+        self.open_calls = OpenCalls()
         self._lock = threading.Lock()
 
     def observe_class(self, cls: type) -> None:
@@ -67,8 +68,9 @@ class Models:
 
     def made(self, wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wrap `Model.__init__`: a model that no agent has, as a tool's own, is first seen when it is made."""
-        with guarded("observing a model"):
-            self.observe_class(type(model))
+        if not is_collected():
+            with guarded("observing a model"):
+                self.observe_class(type(model))
         return wrapped(*args, **kwargs)
 
     def facts(self, model: Any) -> tuple[ModelFacts, bool]:
@@ -81,24 +83,6 @@ class Models:
             with suppress(TypeError):  # no weak references to it: read again at the next call
                 self._facts.set(model, known)
         return known[1:]
-
-    def around(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> InnerUsages | None:
-        """The model call that this one is a part of: that of the context; for a thread of the model's own, which has
-        none (a time limit for each answer, say), the call that was given these very messages."""
-        scope = current_scope()
-        if scope.around is not None or scope.run is not None or not self._asked:
-            return scope.around
-        with guarded("looking for the call around a model call"):
-            messages = argument(args, kwargs, 0, "messages")
-            return next((call.inner_usages for call, given in list(self._asked) if _same(given, messages)), None)
-        return None
-
-    def asked(self, call: CallSpan, messages: Any) -> None:
-        """Note what a call of a run was given, until it ends."""
-        if call.run is not None:
-            entry = call, messages
-            self._asked.append(entry)
-            call.release = partial(self._asked.remove, entry)
 
     def _cover(self, model: Any) -> None:
         own = getattr(model, "__dict__", None)
@@ -188,9 +172,9 @@ def generate(patches: Patches) -> Wrapper:
     """Wrap a method that answers with a message."""
 
     def wrapper(wrapped: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        around = patches.models.around(args, kwargs)
+        around = patches.models.open_calls.around(model, args, kwargs)
         if around is not None:  # even where the call around this one has silenced all instrumentations
-            return _generate_nested(around, wrapped, args, kwargs)
+            return generate_nested(around, partial(_late, patches, around, model, args, kwargs), wrapped, args, kwargs)
         if not patches.active:
             return wrapped(*args, **kwargs)
         call: CallSpan | None = None
@@ -203,12 +187,14 @@ def generate(patches: Patches) -> Wrapper:
                 result = wrapped(*args, **kwargs)
         except BaseException as error:
             usage = UNKNOWN
+            call.inner_usages.end()
             with guarded("reading an inner model's usage"):
                 usage = combine(call.inner_usages)
             with guarded("ending a model call that failed"):
                 call.finish(usage, error, answered=False)
             raise
         usage = UNKNOWN
+        call.inner_usages.end()
         try:
             with guarded("reading a model's answer"):
                 usage = _read_answer(call, result)
@@ -262,31 +248,10 @@ class StreamWatch:
             with guarded("capturing a streamed answer"):
                 self._call.invocation.output_messages = self._text.messages()
         usage = UNKNOWN
+        self._call.inner_usages.end()
         with guarded("reading a streamed usage"):
-            usage = _or_inner(self._usage.result(), self._call.inner_usages)
+            usage = or_inner(self._usage.result(), self._call.inner_usages)
         self._call.finish(usage, error, answered=answered)
-
-
-class NestedStreamWatch:
-    """Follows a streamed answer that a model makes on behalf of another: only its usage counts."""
-
-    def __init__(self, around: list[Usage]) -> None:
-        self._around, self._usage, self._inner, self._ended = around, StreamUsage(), InnerUsages(), False
-        self.context = in_scope(current_scope()._replace(inner_usages=self._inner))
-
-    def item(self, item: Any) -> None:
-        self._usage.add(getattr(item, "token_usage", None))
-
-    def finish(self, result: object) -> None:
-        if not self._ended:
-            self._ended = self._inner.over = True
-            self._around.append(_or_inner(self._usage.result(), self._inner))
-
-    def fail(self, error: BaseException) -> None:
-        self.finish(None)
-
-    def closed(self) -> None:
-        self.finish(None)
 
 
 def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSpan:
@@ -301,7 +266,7 @@ def begin_call(patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict
     call = CallSpan(patches.telemetry, facts, scope, step, suppress_all=silence)
     try:
         with guarded("noting what a model was asked"):
-            patches.models.asked(call, messages)
+            patches.models.open_calls.note(call, scope, model, messages)
         with guarded("reading a prompt"):
             _read_prompt(patches, call, messages, argument(args, kwargs, 3, "tools_to_call_from"))
         with guarded("reading request parameters"):
@@ -320,15 +285,6 @@ def _read_prompt(patches: Patches, call: CallSpan, messages: Any, tools: Any) ->
     call.ledger.measure(call.facts, prompt.bodies, prompt.describe, schemas)
     if patches.telemetry.captures_content:
         content.set_prompt(call, prompt.messages, tools, full=patches.config.full_input_messages)
-
-
-def _same(given: Any, messages: Any) -> bool:
-    """Whether these are the very same messages, in the same list or in another."""
-    if given is messages:
-        return given is not None
-    if type(given) is not list or type(messages) is not list or not given or len(given) != len(messages):
-        return False
-    return all(map(operator.is_, given, messages))
 
 
 def _needs_silence(model: Any) -> bool:
@@ -350,26 +306,15 @@ def _read_answer(call: CallSpan, result: Any) -> Usage:
     if call.telemetry.captures_content:
         with guarded("capturing a model's answer"):
             call.invocation.output_messages = content.output_messages(result)
-    return _or_inner(from_message(result), call.inner_usages)
-
-
-def _or_inner(usage: Usage, inner: list[Usage]) -> Usage:
-    """What the model reported; if those that it asked reported more, what they did together.
-
-    All of that is billed: the best of three answers, one that came after a bad one.
-    """
-    if not inner:
-        return usage
-    asked = combine(inner)
-    return asked if (asked.input_tokens or 0) > (usage.input_tokens or 0) else usage
+    return or_inner(from_message(result), call.inner_usages)
 
 
 def _watch_stream(
     patches: Patches, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> StreamWatch | NestedStreamWatch | None:
-    around = patches.models.around(args, kwargs)
+    around = patches.models.open_calls.around(model, args, kwargs)
     if around is not None:
-        return NestedStreamWatch(around)
+        return NestedStreamWatch(around, partial(_late, patches, around, model, args, kwargs))
     if not patches.active:
         return None
     call = begin_call(patches, model, args, kwargs)
@@ -380,15 +325,13 @@ def _watch_stream(
         raise
 
 
-def _generate_nested(around: list[Usage], wrapped: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    inner, usage = InnerUsages(), UNKNOWN
-    try:
-        with attached(in_scope(current_scope()._replace(inner_usages=inner))):
-            result = wrapped(*args, **kwargs)
-        with guarded("reading an inner model's usage"):
-            usage = from_message(result)
-        return result
-    finally:
-        inner.over = True
-        with guarded("noting an inner model's usage"):
-            around.append(_or_inner(usage, inner))
+def _late(
+    patches: Patches, around: Around, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], usage: Usage
+) -> None:
+    """A time limit has run out, or another answer came first: what was used for this one is billed all the same."""
+    run = around.scope.run
+    over = isinstance(run, RunSpan) and run.finished
+    scope = Scope(None if over else run, inner_usages=around.usages)
+    with attached(in_scope(scope)):
+        if patches.active:
+            begin_call(patches, model, args, kwargs).finish(usage, answered=True)

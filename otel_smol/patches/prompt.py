@@ -75,12 +75,14 @@ def measures(body: Body) -> tuple[int, int]:
 def is_the_agents_own(messages: Any, step: StepSpan) -> bool:
     """Whether a prompt is the agent's own, and not one that something within the step asks beside it: a judge, say.
 
-    The agent's own has messages that its memory has written for this step, or copies of them. An agent that has never
-    asked so far with what its memory wrote makes prompts by other means, and asks what it likes.
+    The agent's own has messages that it was given as its memory for this step, or that its memory steps wrote, or
+    copies of these. An agent that has never asked with any of them so far makes prompts by other means, and asks what
+    it likes.
     """
     if step.facts.type != "action" or not isinstance(messages, (list, tuple)):
         return True
-    if _comes_from([group for _, group in step.written], messages):
+    given = set(map(id, step.given))
+    if not given.isdisjoint(map(id, messages)) or _comes_from([group for _, group in step.written], messages):
         step.run.asks_with_its_memory = True
     elif step.run.asks_with_its_memory:
         return False
@@ -88,10 +90,9 @@ def is_the_agents_own(messages: Any, step: StepSpan) -> bool:
 
 
 def _comes_from(written: Sequence[Sequence[Any]], messages: Sequence[Any]) -> bool:
-    for group in reversed(written):  # the last ones are in nearly every prompt
-        there = set(map(id, group))
-        if any(id(message) in there for message in reversed(messages)):
-            return True
+    asked = set(map(id, messages))
+    if any(not asked.isdisjoint(map(id, group)) for group in reversed(written)):
+        return True
     said = {body for group in written[1:] for body in bodies(group)}  # a judge may have the same system prompt
     return not said.isdisjoint(bodies(messages))
 
