@@ -21,7 +21,17 @@ from smolagents.memory import MemoryStep
 from otel_smol import SmolagentsInstrumentor
 from tests.conftest import Observed, Warnings, attributes
 from tests.rules import check_all
-from tests.scripted import AGENT_CLASSES, FINAL_CODE, Script, ScriptedModel, agent, code, each_class, step_replies
+from tests.scripted import (
+    AGENT_CLASSES,
+    FINAL_CODE,
+    Script,
+    ScriptedModel,
+    agent,
+    code,
+    each_class,
+    message,
+    step_replies,
+)
 
 # --- methods as values -----------------------------------------------------------------------------------------------
 
@@ -377,3 +387,44 @@ def test_a_stranger_over_what_goes_on_to_a_base(cls: type, observe: Callable[...
     observed.instrument()
     assert calls() == 1
     assert warned.lines == []
+
+
+def test_mocks_of_a_class_with_a_base_of_others(observed: Observed) -> None:
+    """They have the signature of what is inherited; and its function goes on to other objects."""
+
+    class Base:
+        def generate(self, messages: Any) -> Any:
+            return self, messages
+
+    duck, other = type("Duck", (Base,), {})(), Base()
+    with pytest.raises(Exception):  # noqa: B017, PT011 - the answer is no message
+        agent(CodeAgent, Script(), model=duck, max_steps=1).run("the task")
+    assert "generate" in vars(type(duck))
+    unittest.mock.create_autospec(type(duck), instance=True).generate(["a message"])
+    with unittest.mock.patch.object(type(duck), "generate", autospec=True) as mocked:
+        duck.generate(["a message"])
+        mocked.assert_called_once_with(duck, ["a message"])
+    function = duck.generate.__func__
+    assert types.MethodType(function, other)([]) == (other, [])
+    assert function(self=other, messages=[]) == (other, [])
+    with pytest.raises(TypeError):
+        function()
+
+
+def test_a_class_that_lets_nothing_be_set(observe: Callable[..., Observed]) -> None:
+    """Its models are not observed; all others are."""
+
+    class Sealed(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            raise RuntimeError("sealed")
+
+    class SealedModel(ScriptedModel, metaclass=Sealed):
+        def generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            return message(*self.script.answer(messages))
+
+    script = Script(FINAL_CODE)
+    observed = observe()
+    assert agent(CodeAgent, script, model=SealedModel(script)).run("the task") == "done"
+    assert observed.chats == []
+    agent(CodeAgent, Script(FINAL_CODE)).run("the task")
+    assert len(observed.chats) == 1

@@ -135,7 +135,22 @@ class _GoingOn(Function):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         place = self._self_place
+        if not args or not isinstance(args[0], place.cls):
+            return place.method(*args, **kwargs)
         return place.wrapper(getattr(super(place.cls, args[0]), place.name), args[0], args[1:], kwargs)
+
+
+class InheritedFunction(_GoingOn):
+    """`Inherited` that passes for the function that it stands for, where it does not matter that it can be called."""
+
+    def __init__(self, place: Inherited) -> None:
+        super().__init__(place)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self._self_place.__get__(instance, owner)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _only(self.__wrapped__)
 
 
 _functions: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
@@ -175,6 +190,8 @@ def is_told(method: Any) -> bool:
 def is_on(method: Any, wrapper: Wrapper) -> bool:
     """Whether our wrapper is on a method, on top or below what others have put over it."""
     for _ in range(_MOST_LAYERS):
+        if type(method) is InheritedFunction:
+            method = method._self_place
         if type(method) is Inherited:
             return bool(method.wrapper is wrapper)
         if type(method) is FunctionType and _functions.get(method) is wrapper:

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, TypeAlias
 
 import wrapt
@@ -73,12 +73,15 @@ class Wraps:
         elif not proxies.is_told(method):
             with self._lock:
                 if name not in vars(cls):
-                    self._put_on(cls, name, Inherited(cls, name, method, wrapper))
+                    place: Any = Inherited(cls, name, method, wrapper)
+                    if name != "__call__" and type(method) is FunctionType:
+                        place = proxies.InheritedFunction(place)
+                    self._put_on(cls, name, place)
 
     def _put_on(self, cls: type, name: str, proxy: Any) -> bool:
         try:
             setattr(cls, name, proxy)
-        except (AttributeError, TypeError):
+        except Exception:  # a C type; or a metaclass that lets nothing be set
             return False
         if len(self._on) >= self._look_again_at:  # for classes that have gone
             self._on = [entry for entry in self._on if entry[0]() is not None]
@@ -113,7 +116,7 @@ class Wraps:
     @staticmethod
     def _remove(cls: type, name: str, proxy: Any) -> None:
         outermost = vars(cls).get(name) is proxy
-        if type(proxy) is Inherited:
+        if type(proxy) in (Inherited, proxies.InheritedFunction):
             if outermost:
                 delattr(cls, name)
         elif outermost:
@@ -125,12 +128,12 @@ class Wraps:
 
 def _of_smolagents(cls: type) -> bool:
     """Whether a class is smolagents' or derives from one."""
-    return any(base.__module__.partition(".")[0] == "smolagents" for base in cls.__mro__)
+    return any(str(base.__module__).partition(".")[0] == "smolagents" for base in cls.__mro__)
 
 
 def _of_the_standard_library(cls: type) -> bool:
     """Whether a class is defined there; one made by calling `abc.ABCMeta`, say, only looks like it."""
-    module = cls.__module__
+    module = str(cls.__module__)
     known = module.partition(".")[0] in sys.stdlib_module_names
     return known and getattr(sys.modules.get(module), cls.__qualname__, None) is cls
 
