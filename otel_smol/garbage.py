@@ -23,8 +23,8 @@ _waiting: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()  # may be p
 _in_turn = threading.Lock()
 
 
-def _note(phase: str, _: dict[str, int]) -> None:
-    _here.is_collected = phase == "start"
+def _note(phase: str, _: dict[str, int], here: threading.local = _here) -> None:
+    here.is_collected = phase == "start"
 
 
 gc.callbacks.append(_note)  # for good: a generator may outlive `uninstrument()`

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import traceback
+from collections.abc import Iterable, Iterator
 from functools import cache
 from types import TracebackType
 
@@ -74,20 +74,18 @@ def _cause(exc: BaseException) -> str:
 
 
 def _from_a_signal(tb: TracebackType | None) -> bool:
-    """Whether a signal handler of the program's has raised: it came in between, and we had no fault."""
-    codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    """Whether a signal handler of the program's has raised: it came in between, and we had no fault. It alone is given
+    the frame that it has interrupted, which is the one that called it."""
     while tb is not None:
-        if tb.tb_frame.f_code in codes:
+        frame, tb = tb.tb_frame, tb.tb_next
+        if frame.f_back is not None and any(value is frame.f_back for value in _flat(frame.f_locals.values())):
             return True
-        tb = tb.tb_next
     return False
 
 
-def _code(handler: object) -> object:
-    """Of a function, a method, a partial, or an object that can be called."""
-    function = getattr(handler, "func", handler)
-    function = getattr(function, "__func__", function)
-    return getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
+def _flat(values: Iterable[object]) -> Iterator[object]:
+    for value in values:
+        yield from value if type(value) is tuple else (value,)  # of `*args`
 
 
 def forget_warnings() -> None:

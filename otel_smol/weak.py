@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from otel_smol.guard import guarded
+
 V = TypeVar("V")
 
 
@@ -28,7 +30,12 @@ class WeakIdMap(Generic[V]):
     def set(self, obj: object, value: V) -> None:
         """Keep a value. Raises `TypeError` for objects that cannot be referred to weakly."""
         key = id(obj)
-        reference = weakref.ref(obj, lambda gone: self._drop(key, gone))
+
+        def let_go(gone: weakref.ref[object]) -> None:
+            with guarded("letting go of an object's facts"):
+                self._drop(key, gone)
+
+        reference = weakref.ref(obj, let_go)
         with self._lock:
             self._entries[key] = (reference, value)
 

@@ -164,6 +164,43 @@ def test_a_stream_that_is_collected_while_a_lock_is_held(meanwhile: str, soon: s
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["survived"]), done.stderr[-2000:]
 
 
+LATE = """
+import sys
+from otel_smol import SmolagentsInstrumentor
+
+SmolagentsInstrumentor().instrument()
+
+class Session:
+    def __del__(self):
+        self.rows = [[i] for i in range(50_000)]
+
+session = Session()
+sys.excepthook = lambda *args, session=session: session
+del session
+"""
+
+
+def test_garbage_of_the_very_end() -> None:
+    """An object that goes when all modules are empty already, and lets the collector run once more: not a word."""
+    done = subprocess.run(
+        [sys.executable, "-c", LATE], cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_model_that_garbage_makes(observed: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer may make one, where this thread is about to wrap another class and holds our lock."""
+
+    class Made(Reading):
+        def generate(self, *args: Any, **kwargs: Any) -> ChatMessage:
+            return super().generate(*args, **kwargs)
+
+    method = vars(Made)["generate"]
+    monkeypatch.setattr("otel_smol.patches.model.is_collected", lambda: True)
+    Made(model_id="made")
+    assert vars(Made)["generate"] is method
+
+
 # --- methods as values -----------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 NOT_SHOWN = 1
 
@@ -17,7 +18,8 @@ def show(prog: str, write: Callable[[], object]) -> int:
             sys.stdout.flush()
     except OSError as error:
         # Python tries to write the rest when it ends, and would fail once more, with a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError, ValueError):  # it may have no file
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # who closes a pipe has seen enough, as with `head`
             sys.stderr.write(f"{prog}: cannot write to stdout: {error.strerror}; send it somewhere else\n")
         return NOT_SHOWN
