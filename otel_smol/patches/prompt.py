@@ -81,17 +81,18 @@ def is_the_agents_own(messages: Any, step: StepSpan) -> bool:
     """
     if step.facts.type != "action" or not isinstance(messages, (list, tuple)):
         return True
-    given = set(map(id, step.given))
-    if not given.isdisjoint(map(id, messages)) or _comes_from([group for _, group in step.written], messages):
+    if _comes_from(step.given, [group for _, group in step.written], messages):
         step.run.asks_with_its_memory = True
     elif step.run.asks_with_its_memory:
         return False
     return True
 
 
-def _comes_from(written: Sequence[Sequence[Any]], messages: Sequence[Any]) -> bool:
+def _comes_from(given: Sequence[Any], written: Sequence[Sequence[Any]], messages: Sequence[Any]) -> bool:
+    if given and messages and given[-1] is messages[-1]:  # nearly always
+        return True
     asked = set(map(id, messages))
-    if any(not asked.isdisjoint(map(id, group)) for group in reversed(written)):
+    if any(not asked.isdisjoint(map(id, group)) for group in (given, *reversed(written))):
         return True
     said = {body for group in written[1:] for body in bodies(group)}  # a judge may have the same system prompt
     return not said.isdisjoint(bodies(messages))
