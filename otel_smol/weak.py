@@ -30,9 +30,10 @@ class WeakIdMap(Generic[V]):
     def set(self, obj: object, value: V) -> None:
         """Keep a value. Raises `TypeError` for objects that cannot be referred to weakly."""
         key = id(obj)
+        guard = guarded("letting go of an object's facts")  # now: at the very end the module is empty
 
         def let_go(gone: weakref.ref[object]) -> None:
-            with guarded("letting go of an object's facts"):
+            with guard:
                 self._drop(key, gone)
 
         reference = weakref.ref(obj, let_go)
