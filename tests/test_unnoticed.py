@@ -78,6 +78,12 @@ def test_generated_code_sees_no_other_context_variable(watched: bool, observe: C
     assert len(result) == len("0.") + (28 if pooled else 6)
 
 
+def run_alone(source: str) -> subprocess.CompletedProcess[str]:
+    """A program in a process of its own."""
+    command = [sys.executable, "-c", source]
+    return subprocess.run(command, cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=200)
+
+
 ABANDONED = """
 import contextvars, gc, sys
 from opentelemetry.context import attach, detach, get_current, set_value
@@ -112,9 +118,7 @@ print("survived")
 def test_a_stream_that_is_collected_while_a_variable_is_set() -> None:
     """The collector may finalize an abandoned stream within a `ContextVar.set`. Up to 3.11 Python crashes if that
     sets a variable of the same context."""
-    done = subprocess.run(
-        [sys.executable, "-c", ABANDONED], cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=120
-    )
+    done = run_alone(ABANDONED)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["survived"]), done.stderr[-2000:]
 
 
@@ -158,9 +162,7 @@ def test_a_stream_that_is_collected_while_a_lock_is_held(meanwhile: str, soon: s
     """P22: the collector may finalize an abandoned stream where its thread holds a lock of the SDK's or of ours. What
     then ends is counted under the same locks: neither is waited for by itself."""
     source = COLLECTED.format(meanwhile=meanwhile, soon=soon)
-    done = subprocess.run(
-        [sys.executable, "-c", source], cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=200
-    )
+    done = run_alone(source)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["survived"]), done.stderr[-2000:]
 
 
@@ -182,9 +184,7 @@ del session
 
 def test_garbage_of_the_very_end() -> None:
     """An object that goes when all modules are empty already, and lets the collector run once more: not a word."""
-    done = subprocess.run(
-        [sys.executable, "-c", LATE], cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=60
-    )
+    done = run_alone(LATE)
     assert (done.returncode, done.stderr) == (0, "")
 
 
