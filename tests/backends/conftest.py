@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.servers import Server, require
-from tests.stack.programs import free_ports
+from tests.stack.ports import free_ports
 
 HERE = Path(__file__).parent
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from tests.grafana import fleet
 from tests.programs import TOOL, environment
-from tests.stack.programs import ROOT, Collector, Process, free_ports, get_json, require, wait_for
+from tests.stack.ports import free_ports
+from tests.stack.programs import ROOT, Collector, Process, get_json, require, wait_for
 from tests.stack.sink import Sink
 from tests.stack.test_prometheus import flags_of_the_stack, with_targets
 

@@ -24,7 +24,8 @@ from grafana import alerts
 from grafana.build import names
 from tests import programs
 from tests.grafana.rig import PATIENCE, Prometheus
-from tests.stack.programs import PARTS, ROOT, Collector, Process, free_ports, require, wait_for
+from tests.stack.ports import free_ports
+from tests.stack.programs import PARTS, ROOT, Collector, Process, require, wait_for
 from tests.stack.test_prometheus import flags_of_the_stack, with_targets
 
 RUNAWAY = """

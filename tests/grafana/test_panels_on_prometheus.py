@@ -26,7 +26,8 @@ from tests.grafana.rig import PATIENCE, Prometheus, Stack, run_fleet, stack, sta
 from tests.grafana.truth import Truth, mean
 from tests.programs import run
 from tests.stack.exposition import samples, total
-from tests.stack.programs import ROOT, Collector, free_ports, require, wait_for
+from tests.stack.ports import free_ports
+from tests.stack.programs import ROOT, Collector, require, wait_for
 from tests.stack.synthetic import Plain, Run, counter, metrics, resource, send, traces
 
 OFTEN = {

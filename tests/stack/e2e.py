@@ -21,7 +21,8 @@ from grafana.queries import total
 from tests.programs import command, environment
 
 from .jaeger import Jaeger
-from .programs import PARTS, ROOT, Collector, Process, free_ports, require, wait_for
+from .ports import free_ports
+from .programs import PARTS, ROOT, Collector, Process, require, wait_for
 from .test_prometheus import Prometheus, flags_of_the_stack, with_targets
 
 T = TypeVar("T")

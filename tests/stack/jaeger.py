@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .conftest import StartProcess
-from .programs import free_ports, get, require
+from .ports import free_ports
+from .programs import get, require
 from .sink import Value
 
 

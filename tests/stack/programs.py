@@ -1,23 +1,23 @@
-"""Finds, starts and stops the real programs. Everything listens on 127.0.0.1, on ports that were free a moment ago."""
+"""Finds, starts and stops the real programs. Everything listens on 127.0.0.1, on ports of `ports.py`."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "collector-config.yaml"
@@ -43,15 +43,6 @@ def require(name: str) -> str:
     if os.environ.get("OTEL_SMOL_REQUIRE_STACK") == "1":
         pytest.fail(how_to_get, pytrace=False)
     pytest.skip(how_to_get)
-
-
-def free_ports(count: int) -> list[int]:
-    """Different free ports: all are held until the last one is found."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = 30.0) -> None:

@@ -16,7 +16,8 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
-from .programs import free_ports, wait_for
+from .ports import free_ports
+from .programs import wait_for
 
 Value = Any
 """str, bool, int, float, a list of them, or None: what an attribute can hold."""

@@ -18,7 +18,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from otel_smol import semconv
 
 from .conftest import StartCollector, StartProcess
-from .programs import PARTS, ROOT, free_ports, get_json, require, run, wait_for
+from .ports import free_ports
+from .programs import PARTS, ROOT, get_json, require, run, wait_for
 from .synthetic import Plain, counter, metrics, pairs, resource, send
 
 TOKENS = "smolagents_history_replayed_tokens_total"
