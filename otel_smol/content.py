@@ -29,7 +29,7 @@ from opentelemetry.util.genai.types import (
 from otel_smol import semconv as sc
 
 if TYPE_CHECKING:
-    from otel_smol.telemetry import CallSpan
+    from otel_smol.spans.call import CallSpan
 
 _ROLES = {"tool-call": "assistant", "tool-response": "user"}
 """What smolagents sends these roles as (`tool_role_conversions`)."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from opentelemetry.context import Context, attach, create_key, detach, get_current, get_value, set_value
 
 if TYPE_CHECKING:
-    from otel_smol.telemetry import Owner, StepSpan
+    from otel_smol.spans.owner import Owner
+    from otel_smol.spans.step import StepSpan
     from otel_smol.usage import Usage
 
 _SCOPE = create_key("otel_smol.scope")

@@ -279,7 +279,19 @@ def test_a_failing_run_of_a_broken_agent(observe: Callable[..., Observed], warne
 
 # --- our own faults --------------------------------------------------------------------------------------------------
 
-OURS = ("patches", "content", "curve", "history", "ledger", "metrics", "provider", "telemetry", "usage", "weak")
+OURS = (
+    "patches",
+    "content",
+    "curve",
+    "history",
+    "ledger",
+    "metrics",
+    "provider",
+    "spans",
+    "telemetry",
+    "usage",
+    "weak",
+)
 
 
 def our_functions() -> Iterator[tuple[str, Any, str]]:
@@ -318,12 +330,12 @@ PASSED_THROUGH = {
 
 ENDING = {
     "patches.model.StreamWatch._end",
-    "telemetry.CallSpan.finish",
-    "telemetry.RunSpan.finish",
-    "telemetry.StepSpan.finish",
+    "spans.call.CallSpan.finish",
+    "spans.run.RunSpan.finish",
+    "spans.step.StepSpan.finish",
     "telemetry.Telemetry.error",
-    "telemetry.ToolSpan.finish",
-    "telemetry._end",
+    "spans.tool.ToolSpan.finish",
+    "spans.owner.end",
     "GenAIInvocation.stop",
     "GenAIInvocation.fail",
 }
@@ -476,8 +488,8 @@ IN_OUR_CODE = (
     ("otel_smol.metrics", "Metrics.run_ended"),
     ("otel_smol.metrics", "Metrics.call_ended"),
     ("otel_smol.ledger", "RunLedger.end_call"),
-    ("otel_smol.telemetry", "StepSpan._attributes"),
-    ("otel_smol.telemetry", "RunSpan._attributes"),
+    ("otel_smol.spans.step", "StepSpan._attributes"),
+    ("otel_smol.spans.run", "RunSpan._attributes"),
 )
 """Where an interrupt may catch us at work."""
 

@@ -31,8 +31,8 @@ from otel_smol.patches.step import (
 )
 from otel_smol.patches.tool import call_tool
 from otel_smol.patches.wrap import Wraps, missing
+from otel_smol.spans.owner import Owner
 from otel_smol.surroundings import look_around
-from otel_smol.telemetry import Owner
 from otel_smol.weak import WeakIdMap
 
 if TYPE_CHECKING:

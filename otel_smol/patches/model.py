@@ -27,7 +27,8 @@ from otel_smol.patches.nested import Around, NestedStreamWatch, OpenCalls, gener
 from otel_smol.patches.prompt import Prompt, is_the_agents_own, schema_characters
 from otel_smol.patches.wrap import Wrapper, Wraps, argument, definer
 from otel_smol.provider import ModelFacts, describe_model
-from otel_smol.telemetry import CallSpan, RunSpan
+from otel_smol.spans.call import CallSpan
+from otel_smol.spans.run import RunSpan
 from otel_smol.usage import UNKNOWN, StreamUsage, Usage, combine, from_message
 from otel_smol.weak import WeakIdMap
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from otel_smol.context import InnerUsages, Scope, attached, current_scope, in_scope
 from otel_smol.guard import guarded
 from otel_smol.patches.wrap import argument
-from otel_smol.telemetry import CallSpan
+from otel_smol.spans.call import CallSpan
 from otel_smol.usage import UNKNOWN, StreamUsage, Usage, combine, from_message
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from otel_smol.history import Body, Message, share_among
 from otel_smol.patches.memory import MemorySteps, Origin, origins, role
-from otel_smol.telemetry import Owner, StepSpan
+from otel_smol.spans.owner import Owner
+from otel_smol.spans.step import StepSpan
 
 _TASK, _OBSERVATION = "New task:\n", "Observation:\n"
 _SOURCES_BY_KIND = {"SystemPromptStep": "system_prompt", "TaskStep": "task", "PlanningStep": "plan"}

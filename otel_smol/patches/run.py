@@ -19,7 +19,8 @@ from otel_smol.patches.generator import followed_items
 from otel_smol.patches.model import model_of
 from otel_smol.patches.wrap import Wrapper, argument
 from otel_smol.provider import public_model_id
-from otel_smol.telemetry import AgentFacts, Owner, RunSpan
+from otel_smol.spans.owner import AgentFacts, Owner
+from otel_smol.spans.run import RunSpan
 
 if TYPE_CHECKING:
     from otel_smol.patches import Patches

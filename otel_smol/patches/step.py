@@ -14,7 +14,9 @@ from otel_smol.patches.memory import characters_left
 from otel_smol.patches.model import model_of
 from otel_smol.patches.run import agent_facts, new_ledger
 from otel_smol.patches.wrap import Wrapper, argument
-from otel_smol.telemetry import Owner, RunSpan, StepSpan
+from otel_smol.spans.owner import Owner
+from otel_smol.spans.run import RunSpan
+from otel_smol.spans.step import StepSpan
 
 if TYPE_CHECKING:
     from otel_smol.patches import Patches

@@ -9,7 +9,9 @@ from otel_smol import content
 from otel_smol.context import Scope, attached, current_scope
 from otel_smol.guard import guarded
 from otel_smol.patches.wrap import Wrapper
-from otel_smol.telemetry import Owner, StepSpan, ToolSpan
+from otel_smol.spans.owner import Owner
+from otel_smol.spans.step import StepSpan
+from otel_smol.spans.tool import ToolSpan
 
 if TYPE_CHECKING:
     from otel_smol.patches import Patches
