@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from opentelemetry import trace
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
@@ -21,12 +23,29 @@ from otel_smol import SmolagentsInstrumentor, garbage
 from otel_smol.metrics import _live
 
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+PATIENCE = 60.0
+"""Seconds to wait for what has to come: a machine may stand still for ten, and nobody waits longer than it takes."""
+OF_THE_SHELL = (
+    *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TERM"),
+    *("PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONUNBUFFERED"),
+)
+"""Variables by which rich and Python would write otherwise, here and in the programs that tests start."""
+
+# How long an example takes says something of the machine only, and every run has to try the same ones. To look for
+# others: `--hypothesis-profile=default`.
+settings.register_profile("otel_smol", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.load_profile("otel_smol")
 
 
 def pytest_configure() -> None:
-    """A shell that starts the tests in the background lets them ignore Ctrl-C, and so would the programs they start."""
+    """Where the tests are started from makes no difference, neither to them nor to the programs they start.
+
+    A shell that starts them in the background, for one, lets them ignore Ctrl-C.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in OF_THE_SHELL:
+        os.environ.pop(name, None)
 
 
 class Recorder(SpanProcessor):
@@ -40,17 +59,17 @@ class Recorder(SpanProcessor):
         self._open += 1
 
     def on_end(self, span: ReadableSpan) -> None:
-        self._open -= 1
         self._ended.append(span)
+        self._open -= 1  # last: who waits in another thread until none is open finds them all
 
     @property
     def ended(self) -> list[ReadableSpan]:
-        garbage.settle()
+        garbage.settle(PATIENCE)
         return self._ended
 
     @property
     def open(self) -> int:
-        garbage.settle()
+        garbage.settle(PATIENCE)
         return self._open
 
 
@@ -122,7 +141,7 @@ class Observed:
 
     def metrics(self) -> list[Any]:
         """All metrics as a reader sees them now."""
-        garbage.settle()
+        garbage.settle(PATIENCE)
         data = self.reader.get_metrics_data()
         resources = data.resource_metrics if data else ()
         return [metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics]
@@ -167,7 +186,7 @@ def clean() -> Iterator[None]:
     if SmolagentsInstrumentor().is_instrumented_by_opentelemetry:
         SmolagentsInstrumentor().uninstrument()
     gc.collect()
-    garbage.settle()
+    garbage.settle(PATIENCE)
     assert not trace.get_current_span().get_span_context().is_valid, "a span is still current"
     assert not _live, "a run is still counted as live"
 

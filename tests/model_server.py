@@ -262,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers one request and closes the connection: none is left over when the server stops."""
 
     protocol_version = "HTTP/1.1"
-    timeout = 10  # for a client that connects and says nothing
+    timeout = 60  # for a client that connects and says nothing
     disable_nagle_algorithm = True  # a stream is many small writes
     server: _HTTPServer
 

@@ -22,6 +22,10 @@ from otel_smol.otlp import MetricPoint, SpanData
 ROOT = Path(__file__).resolve().parent.parent
 DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 TOOL = Path(sys.executable).with_name("opentelemetry-instrument")
+PROGRAM_SECONDS = 300
+"""How long a program may take that should end by itself: one takes seconds, and more on a busy machine."""
+PATIENT = {"OTEL_SMOL_EXIT_SECONDS": "60", "OTEL_EXPORTER_OTLP_TIMEOUT": "60"}
+"""A machine that stands still for a while is no reason to lose what a test compares."""
 
 AGENT = """
 from smolagents import CodeAgent
@@ -45,7 +49,8 @@ def environment(endpoint: str | None, **variables: str) -> dict[str, str]:
     Other instrumentations that happen to be installed are switched off by name.
     """
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    to = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"} if endpoint else {}
+    http = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", **PATIENT}
+    to = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **http} if endpoint else {}
     off = [entry.name for entry in entry_points(group="opentelemetry_instrumentor") if entry.name != "otel_smol"]
     off.append(variables.pop(DISABLED, ""))
     path = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", DISABLED: ",".join(filter(None, off))}
@@ -68,17 +73,18 @@ def run(
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PROGRAM_SECONDS,
         check=False,
     )
 
 
 def start(folder: Path, source: str, endpoint: str | None, **variables: str) -> subprocess.Popen[str]:
-    """Start a program and leave it to the test."""
+    """Start a program and leave it to the test. Its input is open until `communicate()`."""
     return subprocess.Popen(
         command(write(folder, source)),
         env=environment(endpoint, **variables),
         cwd=folder,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

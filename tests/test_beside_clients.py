@@ -28,7 +28,7 @@ from smolagents.models import ChatMessage, MessageRole
 
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
-from tests.conftest import Observed, Warnings, attributes
+from tests.conftest import PATIENCE, Observed, Warnings, attributes
 from tests.model_server import (
     BEDROCK_MODEL,
     MODELS,
@@ -158,7 +158,8 @@ def clients() -> Iterator[None]:
 
 def patched_places() -> list[Any]:
     """Where client instrumentations put their wrappers."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("openai.resources") and module]
+    # Of a copy: LiteLLM's worker threads may import something meanwhile.
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("openai.resources") and module]
     found: list[Any] = [member for module in modules for member in vars(module).values() if inspect.isclass(member)]
     for name in ("openai:OpenAI", "openai:AsyncOpenAI", "litellm", "litellm.main"):
         module, _, member = name.partition(":")
@@ -615,7 +616,7 @@ def test_litellm_reporting_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wait_for(look: Callable[[], list[Any]], count: int) -> list[Any]:
     """What a worker thread is about to do."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while len(look()) < count and time.monotonic() < deadline:
         time.sleep(0.01)
     return look()

@@ -15,7 +15,7 @@ from smolagents import CodeAgent, Model
 
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
-from tests.conftest import Observed, Warnings, attributes
+from tests.conftest import PATIENCE, Observed, Warnings, attributes
 from tests.kinds import (
     MODELS,
     Delegating,
@@ -182,7 +182,7 @@ def test_agents_share_a_model(cls: type, observed: Observed, warned: Warnings) -
     together = threading.Barrier(2)
 
     def meet(step: Any, agent: Any) -> None:
-        together.wait(timeout=10)
+        together.wait(PATIENCE)
 
     subjects = [agent(cls, script, model=model, step_callbacks=[meet]) for _ in range(2)]
     threads = [threading.Thread(target=subject.run, args=("the task",)) for subject in subjects]

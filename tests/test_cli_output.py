@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import subprocess
 import sys
@@ -93,6 +94,7 @@ NOBODY = 65534
 @contextlib.contextmanager
 def locked() -> Iterator[Path]:
     """A folder that we may not look into: we become nobody where the tests run as root."""
+    importlib.import_module("otel_smol.cli.bundle")  # `main` imports it when asked for: nobody might not find it
     with tempfile.TemporaryDirectory() as name:  # pytest's folders are below one that is closed to nobody
         folder = Path(name)
         (folder / "there").mkdir()

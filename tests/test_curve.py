@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import accumulate
 
 import pytest
@@ -104,17 +105,17 @@ def test_fit_is_least_squares(tokens: list[int]) -> None:
     """No line nearby fits better, and R² is 1 minus the residuals' share of the variance."""
     fit = fitted(tokens)
 
-    def residuals(base: float, growth: float) -> float:
-        return sum((y - base - growth * x) ** 2 for x, y in enumerate(tokens))
+    def residuals(base: float | Fraction, growth: float) -> Fraction:
+        """Exactly: in floats, what is left of large squares may be nothing but rounding."""
+        return sum(((y - Fraction(base) - Fraction(growth) * x) ** 2 for x, y in enumerate(tokens)), Fraction(0))
 
     best = residuals(fit.base_tokens, fit.growth_tokens)
     for base, growth in ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)):
         assert best <= residuals(fit.base_tokens + base, fit.growth_tokens + growth)
-    mean = sum(tokens) / len(tokens)
-    spread = residuals(mean, 0.0)
+    spread = residuals(Fraction(sum(tokens), len(tokens)), 0.0)
     assert fit.r_squared is not None
     assert 0.0 <= fit.r_squared <= 1.0
-    assert fit.r_squared * spread == pytest.approx(spread - best, rel=1e-6, abs=1e-2)
+    assert fit.r_squared * float(spread) == pytest.approx(float(spread - best), rel=1e-6, abs=1e-2)
 
 
 @given(prompts, st.integers(2, 50))

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
@@ -28,6 +29,8 @@ from otel_smol.curve import Fit
 from otel_smol.otlp import MetricPoint
 from otel_smol.receiver import Receiver
 from otel_smol.records import RunRecord, StepRecord
+from tests.conftest import PATIENCE
+from tests.programs import PATIENT
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -51,7 +54,11 @@ class Run:
 
 @cache
 def measured(steps: int, kind: str = "code", managed: bool = False) -> Run:
-    with Receiver() as receiver:
+    def patient(*given: Any) -> dict[str, str]:
+        return {**environment(*given), **PATIENT}
+
+    environment = child.environment
+    with Receiver() as receiver, mock.patch.object(child, "environment", patient):
         options = [str(steps), kind, *(["managed"] if managed else [])]
         child.run(demo.AGENT_MODULE, options, receiver.endpoint, demo.SERVICE)
         spans, metrics = receiver.spans(), receiver.metrics()
@@ -452,7 +459,7 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 ASLEEP = """
 import os, pathlib, time
 pathlib.Path(os.environ["PID"]).write_text(f"{os.getpid()}\\n")
-time.sleep(60)
+time.sleep(300)
 """
 
 
@@ -479,7 +486,7 @@ def test_ended_by_a_signal(number: signal.Signals, nohup: bool, tmp_path: Path) 
                 command.wait(1)
             command.send_signal(signal.SIGTERM)
             number = signal.SIGTERM
-        _, stderr = command.communicate(timeout=20)
+        _, stderr = command.communicate(timeout=PATIENCE)
     finally:
         command.kill()
     assert (command.returncode, stderr) == (child.SIGNALLED + number, "")
@@ -490,7 +497,7 @@ def test_ended_by_a_signal(number: signal.Signals, nohup: bool, tmp_path: Path) 
 
 def wait_for_line(file: Path) -> None:
     """Until another process has written one."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not (file.exists() and file.read_text().endswith("\n")):
         assert time.monotonic() < end, "the agent was not started"
         time.sleep(0.05)
@@ -502,7 +509,7 @@ def test_a_signal_while_the_agent_is_being_started(monkeypatch: pytest.MonkeyPat
     popen = subprocess.Popen
 
     def start(*_: object, **settings: Any) -> subprocess.Popen[str]:
-        started.append(popen([sys.executable, "-c", "import time; time.sleep(60)"], **settings))
+        started.append(popen([sys.executable, "-c", "import time; time.sleep(300)"], **settings))
         signal.raise_signal(signal.SIGTERM)
         return started[0]
 

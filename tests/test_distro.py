@@ -6,13 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from otel_smol import distro
 from otel_smol.distro import EXPORTERS, Exit, QuietExporters
-from tests.conftest import Warnings
+from tests.conftest import PATIENCE, Warnings
+from tests.stack.programs import wait_for
 
 
 @pytest.fixture
@@ -22,6 +24,11 @@ def quiet() -> Iterator[QuietExporters]:
     quiet.install()
     yield quiet
     quiet.remove()
+
+
+def said(caplog: pytest.LogCaptureFixture, logger: logging.Logger) -> list[logging.LogRecord]:
+    """What this logger let through; not what else a thread of an earlier test may say meanwhile."""
+    return [record for record in caplog.records if record.name == logger.name]
 
 
 def fail(logger: logging.Logger) -> None:
@@ -37,16 +44,16 @@ def test_a_failure_is_said_once_in_ten_minutes(
 ) -> None:
     """Of twenty batches one line, with the reason; after ten minutes another."""
     logger = logging.getLogger(name)
-    now = time.monotonic()
     for _ in range(20):
         fail(logger)
-    (record,) = caplog.records
+    (record,) = said(caplog, logger)
     assert record.getMessage().startswith("Failed to export spans batch")
     assert "refused" in record.getMessage()
     assert "OTEL_SMOL_QUIET_EXPORTERS=false" in record.getMessage()
-    monkeypatch.setattr(time, "monotonic", lambda: now + 601)
+    now = time.monotonic()
+    monkeypatch.setattr(distro, "time", SimpleNamespace(monotonic=lambda: now + 601))
     fail(logger)
-    assert len(caplog.records) == 2
+    assert len(said(caplog, logger)) == 2
 
 
 def test_different_failures_are_said_each(quiet: QuietExporters, caplog: pytest.LogCaptureFixture) -> None:
@@ -56,8 +63,9 @@ def test_different_failures_are_said_each(quiet: QuietExporters, caplog: pytest.
     fail(logger)
     logger.error("Failed to export %s batch code: %s, reason: %s", "spans", 401, "Unauthorized")
     logger.debug("closing")
-    assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.ERROR, logging.DEBUG]
-    assert "401" in caplog.records[1].getMessage()
+    records = said(caplog, logger)
+    assert [record.levelno for record in records] == [logging.ERROR, logging.ERROR, logging.DEBUG]
+    assert "401" in records[1].getMessage()
 
 
 def test_failures_with_the_same_words_are_said_each(
@@ -70,7 +78,7 @@ def test_failures_with_the_same_words_are_said_each(
     for signal, code in (("traces", "UNAVAILABLE"), ("metrics", "UNAVAILABLE"), ("traces", "UNAUTHENTICATED")):
         for port in (50123, 50124):
             logger.error(words, signal, "localhost:4317", code, f"from port {port}")
-    assert [record.getMessage().partition(", error details")[0] for record in caplog.records] == [
+    assert [record.getMessage().partition(", error details")[0] for record in said(caplog, logger)] == [
         f"Failed to export {signal} to localhost:4317, error code: {code}"
         for signal, code in (("traces", "UNAVAILABLE"), ("metrics", "UNAVAILABLE"), ("traces", "UNAUTHENTICATED"))
     ]
@@ -79,18 +87,19 @@ def test_failures_with_the_same_words_are_said_each(
 def test_removed_it_says_everything_again(quiet: QuietExporters, caplog: pytest.LogCaptureFixture) -> None:
     """`uninstrument()` leaves the loggers as they were."""
     quiet.remove()
-    fail(logging.getLogger(EXPORTERS[-1]))
-    assert len(caplog.records) > 1
+    logger = logging.getLogger(EXPORTERS[-1])
+    fail(logger)
+    assert len(said(caplog, logger)) > 1
 
 
 class Provider:
-    """An SDK that takes a while to shut down."""
+    """An SDK; it has shut down once it need not wait any more."""
 
-    def __init__(self, seconds: float = 0) -> None:
-        self.seconds, self.shut_down = seconds, False
+    def __init__(self, wait: Callable[[], object] = lambda: None) -> None:
+        self.wait, self.shut_down = wait, False
 
     def shutdown(self) -> None:
-        time.sleep(self.seconds)
+        self.wait()
         self.shut_down = True
 
 
@@ -98,7 +107,7 @@ class Provider:
 def leaving(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Exit, list[str]]]:
     """An `Exit` over these providers, and what it did to the runs."""
 
-    def make(*providers: Any, seconds: float = 0.3) -> tuple[Exit, list[str]]:
+    def make(*providers: Any, seconds: float = PATIENCE) -> tuple[Exit, list[str]]:
         monkeypatch.setattr(distro, "providers", lambda: list(providers))
         ended: list[str] = []
         return Exit(seconds, lambda: ended.append("runs"), None), ended
@@ -107,12 +116,11 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Exit, list[s
 
 
 def test_all_are_shut_down_at_once(leaving: Any, warned: Warnings) -> None:
-    """Three that take 0.2 s each take no longer together; the runs are ended before."""
-    providers = [Provider(0.2) for _ in range(3)]
-    exit_, ended = leaving(*providers, seconds=5)
-    began = time.monotonic()
+    """Three that each wait until all are being shut down come to their end; the runs are ended before."""
+    together = threading.Barrier(3, timeout=PATIENCE)
+    providers = [Provider(together.wait) for _ in range(3)]
+    exit_, ended = leaving(*providers)
     exit_.leave()
-    assert time.monotonic() - began < 0.5
     assert ended == ["runs"]
     assert all(provider.shut_down for provider in providers)
     assert warned.lines == []
@@ -120,44 +128,53 @@ def test_all_are_shut_down_at_once(leaving: Any, warned: Warnings) -> None:
 
 def test_what_hangs_is_left_behind(leaving: Any, warned: Warnings) -> None:
     """One that never ends does not keep the others, and one line says so."""
-    slow, fast = Provider(3), Provider()
-    exit_, _ = leaving(slow, fast)
-    began = time.monotonic()
+    go_on = threading.Event()
+    slow, fast = Provider(go_on.wait), Provider()
+    exit_, _ = leaving(slow, fast, seconds=0.3)
     exit_.leave()
-    assert time.monotonic() - began < 1
-    assert fast.shut_down
+    wait_for(lambda: fast.shut_down, "the end of the other one", PATIENCE)
     assert not slow.shut_down
+    go_on.set()
     (line,) = warned.lines
     assert "OTEL_SMOL_EXIT_SECONDS" in line
 
 
 def test_leaving_twice(leaving: Any, warned: Warnings) -> None:
     """A signal in the middle of the end: both wait for the same, and nothing is done twice."""
-    exit_, ended = leaving(Provider(0.1), seconds=5)
-    other = threading.Thread(target=exit_.leave)
-    other.start()
-    exit_.leave()
-    other.join()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        go_on.wait(PATIENCE)
+
+    exit_, ended = leaving(Provider(wait))
+    others = [threading.Thread(target=exit_.leave) for _ in range(2)]
+    for other in others:
+        other.start()
+        assert begun.wait(PATIENCE)
+    assert all(other.is_alive() for other in others)
+    go_on.set()
+    for other in others:
+        other.join()
     assert ended == ["runs"]
     assert warned.lines == []
 
 
 def test_dismissed(leaving: Any) -> None:
     """`uninstrument()`: the threads end, and the SDK stays as it is."""
-    before = threading.active_count()
+    before = set(threading.enumerate())
+
+    def waiting() -> int:
+        """Threads that were not there: those of earlier tests may end meanwhile."""
+        return len(set(threading.enumerate()) - before)
+
     provider = Provider()
     exit_, ended = leaving(provider)
-    deadline = time.monotonic() + 5
-    while threading.active_count() < before + 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() == before + 2
+    wait_for(lambda: waiting() == 2, lambda: f"two threads, but {waiting()}", PATIENCE)
     exit_.dismiss()
     exit_.leave()
     assert (ended, provider.shut_down) == ([], False)
-    deadline = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() <= before
+    wait_for(lambda: waiting() == 0, lambda: f"the end of {waiting()} threads", PATIENCE)
 
 
 def test_no_thread_can_be_started_any_more(leaving: Any, warned: Warnings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +190,7 @@ def test_no_thread_can_be_started_any_more(leaving: Any, warned: Warnings, monke
 
     monkeypatch.setattr(distro, "_start", only_once)
     providers = [Provider(), Provider()]
-    exit_, ended = leaving(*providers, seconds=5)
+    exit_, ended = leaving(*providers)
     exit_.leave()
     assert ended == ["runs"]
     assert all(provider.shut_down for provider in providers)

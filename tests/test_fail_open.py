@@ -379,7 +379,7 @@ def test_our_own_faults(
     holder, name = FUNCTIONS[function]
     original = inspect.getattr_static(holder, name)
     if inspect.ismodule(holder):
-        for module in [module for key, module in sys.modules.items() if key.startswith("otel_smol")]:
+        for module in [module for key, module in list(sys.modules.items()) if key.startswith("otel_smol")]:
             for alias, value in list(vars(module).items()):
                 if value is original:
                     monkeypatch.setattr(module, alias, fail)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +27,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from otel_smol import forks
-from tests.programs import command, environment, run
+from tests.conftest import PATIENCE
+from tests.programs import PROGRAM_SECONDS, command, environment, run
 from tests.stack.sink import Sink
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
@@ -57,8 +57,11 @@ def server() -> Iterator[tuple[str, dict[str, set[int]]]]:
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        http.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 64  # many processes may send in the same instant
+
+    with Server(("127.0.0.1", 0), Handler) as http:
         threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True).start()
         yield f"http://127.0.0.1:{http.server_port}", ports
         http.shutdown()
@@ -74,7 +77,7 @@ def test_parent_and_child_do_not_share_a_connection(mend: bool) -> None:
             env=environment(address, OTEL_SMOL_MEND_FORKS=str(mend).lower(), PYTHONWARNINGS="ignore"),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PROGRAM_SECONDS,
             check=False,
         )
     assert (done.returncode, done.stderr) == (0, "")
@@ -203,7 +206,7 @@ from tests.stack.programs_under_test.common import one_run
 def forked(act):
     child = os.fork()
     if child == 0:
-        signal.alarm(20)  # a child that hangs ends by that
+        signal.alarm(120)  # a child that hangs ends by that
         act()
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -240,9 +243,11 @@ for storage in consumer._reader_storages.values():
 def hold():  # an RLock is another thread's
     for storage in consumer._reader_storages.values():
         storage._lock.acquire()
-    time.sleep(60)
+    held.set()
+    time.sleep(600)
+held = threading.Event()
 threading.Thread(target=hold, daemon=True).start()
-time.sleep(0.2)
+assert held.wait(60)
 def child():
     threading.Thread(target=one_run, args=(Truth(),)).run()
     print(len(locks), len(modules), "done", flush=True)
@@ -257,7 +262,10 @@ os._exit(0)
 
 
 def test_forks_in_an_outage_are_not_slow(tmp_path: Path) -> None:
-    """An export that goes on for long is waited for once, a quarter of a second, and not at each fork."""
+    """An export that goes on for long is waited for once, a quarter of a second, and not at each fork.
+
+    Told by the fork in the middle: on a busy machine any of them may take longer than that by itself.
+    """
     source = """
 from opentelemetry import trace
 (processor,) = trace.get_tracer_provider()._active_span_processor._span_processors
@@ -267,13 +275,13 @@ for _ in range(30):
     began = time.monotonic()
     assert forked(lambda: None) == 0
     seconds.append(time.monotonic() - began)
-print(seconds[0], sum(seconds[1:]))
+print(seconds[0], sorted(seconds[1:])[len(seconds) // 2])
 os._exit(0)
 """
     with server() as (address, _):
-        first, others = map(float, ends_well(tmp_path, source, address).split())
+        first, usual = map(float, ends_well(tmp_path, source, address).split())
     assert first > 0.2  # the control: it did wait
-    assert others < 29 * 0.2
+    assert usual < 0.2
 
 
 def test_an_unknown_sdk_is_said_once(tmp_path: Path) -> None:
@@ -371,12 +379,14 @@ def test_a_worker_does_not_hear_its_children_s_signals(tmp_path: Path) -> None:
     source = """
 import multiprocessing
 def work():
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(9))  # in Python, so that it is written into the pipe
-        time.sleep(20)
+        os.write(writer, b"!")
+        time.sleep(600)
         os._exit(0)
-    time.sleep(0.5)
+    os.read(reader, 1)
     os.kill(child, signal.SIGTERM)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     time.sleep(0.5)
@@ -424,7 +434,7 @@ if __name__ == "__main__":
             env=environment(None, **AS_PYTHON_WARNS),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PROGRAM_SECONDS,
             check=False,
         )
     assert (done.returncode, done.stderr) == (0, "")
@@ -455,7 +465,7 @@ if __name__ == "__main__":
 
 
 DEAF = """
-import os, signal, threading, time
+import os, signal, sys, threading, time
 from otel_smol import forks
 
 begun = threading.RLock()
@@ -469,25 +479,39 @@ def handler(*_):
     print("sent", flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
+def sleep():
+    os.read(0, 1)
+
+def asleep():  # others see it in the second line only when it has let go of the interpreter there, so in the read
+    frame = sys._current_frames()[main]
+    return frame.f_code is sleep.__code__ and frame.f_lineno > frame.f_code.co_firstlineno
+
+def watch():
+    while not asleep():
+        time.sleep(0.01)
+    print("ready", flush=True)
+    time.sleep(600)
+
+main = threading.get_ident()
 signal.signal(signal.SIGTERM, handler)
 forks.when_signalled(signal.SIGTERM, handler, begun, lambda: print("acted", flush=True))
-threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+threading.Thread(target=watch, daemon=True).start()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # the main thread does not hear it, as in the race
-print("ready", flush=True)
-time.sleep(1)
+sleep()
 """
 
 
 def test_sigterm_is_heard_while_the_main_thread_sleeps() -> None:
-    """What is to be sent is sent at once, the main thread is woken as soon as it can be, and ends in peace."""
-    with subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE, text=True) as program:
+    """What is to be sent is sent at once; the main thread is woken as soon as it can be, and ends in peace."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin is not None
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
-        time.sleep(0.3)  # the main thread sleeps
-        began = time.monotonic()
         program.send_signal(signal.SIGTERM)
-        assert program.stdout.readline() == "acted\n"
-        assert time.monotonic() - began < 0.6
+        assert program.stdout.readline() == "acted\n"  # while the main thread sleeps: it does so until it is told
+        program.stdin.close()
         assert program.stdout.readline() == "handler\n"
         assert program.stdout.readline() == "sent\n"
-        assert program.wait(10) == -signal.SIGTERM
+        assert program.wait(PATIENCE) == -signal.SIGTERM

@@ -235,7 +235,7 @@ def check_split(sizes: PromptSizes, tokens: int) -> None:
 
 
 TestMemory = Memory.TestCase
-TestMemory.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestMemory.settings = settings(max_examples=80, stateful_step_count=30)
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from(HISTORY_SOURCES), st.integers(0, 500)), max_size=4), max_size=12))
@@ -559,7 +559,7 @@ def test_memory_edits_of_real_agents(cls: type, planning_interval: int | None, o
     """P54, P55: however a memory is edited, parts add up to what the model received and to the bill, and references
     and captured messages tell every prompt."""
 
-    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(st.lists(st.sampled_from(sorted(EDITS)), min_size=4, max_size=4))
     def run(edits: list[str]) -> None:
         observed_content.recorder.ended.clear()

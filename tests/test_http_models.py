@@ -31,7 +31,7 @@ from smolagents.models import ChatMessage, MessageRole
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
 from tests import model_server
-from tests.conftest import Observed, Warnings, attributes
+from tests.conftest import PATIENCE, Observed, Warnings, attributes
 from tests.model_server import (
     BEDROCK_MODEL,
     HUGGING_FACE_MODEL,
@@ -52,6 +52,7 @@ from tests.model_server import (
 )
 from tests.rules import check_all, check_registry, check_tree, check_truth, totals
 from tests.scripted import AGENT_CLASSES, Truth
+from tests.stack.programs import wait_for
 
 CLIENTS = {
     "openai": "openai",
@@ -915,6 +916,7 @@ def test_in_process_stream_left_early(observed: Observed, monkeypatch: pytest.Mo
     """
     library = Library(["some words that go on and on"])
     model = make_transformers(library, monkeypatch)
+    before = set(threading.enumerate())
     stream = model.generate_stream(HELLO)
     for _ in range(3):
         next(stream)
@@ -924,4 +926,4 @@ def test_in_process_stream_left_early(observed: Observed, monkeypatch: pytest.Mo
     assert values[sc.USAGE_OUTPUT_TOKENS] == 3 < library.truth.output_tokens
     assert values[sc.CALL_PARTIAL] is True
     assert observed.recorder.open == 0
-    assert threading.active_count() < 50
+    wait_for(lambda: set(threading.enumerate()) <= before, "the end of the thread that generates", PATIENCE)

@@ -44,7 +44,7 @@ def everything() -> dict[tuple[str, str], object]:
     for name in (*names, "smolagents.prompts"):  # the last is a folder of YAML, imported when the first agent is made
         with suppress(ImportError):  # what needs packages that are not here
             importlib.import_module(name)
-    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "smolagents"]
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "smolagents"]
     found = {(module.__name__, name): value for module in modules for name, value in vars(module).items()}
     classes = {cls for cls in found.values() if isinstance(cls, type) and cls.__module__.startswith(FAMILIES)}
     for cls in (*classes, ScriptedModel, Looks, unittest.mock.CallableMixin):

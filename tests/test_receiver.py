@@ -30,6 +30,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from otel_smol import receiver as receiver_module
 from otel_smol.otlp import MetricPoint, Scope
 from otel_smol.receiver import CONTENT_TYPE, Receiver
+from tests.conftest import PATIENCE
 
 RESOURCE = Resource({"service.name": "test", "process.pid": 7})
 
@@ -44,7 +45,7 @@ def post(
     receiver: Receiver, path: str, body: bytes, content_type: str = CONTENT_TYPE, **headers: str
 ) -> tuple[int, bytes]:
     """Status and body of the answer."""
-    connection = http.client.HTTPConnection(urlsplit(receiver.endpoint).netloc, timeout=5)
+    connection = http.client.HTTPConnection(urlsplit(receiver.endpoint).netloc, timeout=PATIENCE)
     try:
         named = {name.replace("_", "-"): text for name, text in headers.items()}
         connection.request("POST", path, body, {"Content-Type": content_type, **named})
@@ -67,7 +68,7 @@ def one_span(name: str = "a") -> bytes:
 def test_spans(receiver: Receiver, compression: Compression) -> None:
     """A span arrives whole: ids, times, status, links, events, and attributes of every type."""
     provider = TracerProvider(resource=RESOURCE)
-    exporter = OTLPSpanExporter(f"{receiver.endpoint}/v1/traces", compression=compression)
+    exporter = OTLPSpanExporter(f"{receiver.endpoint}/v1/traces", compression=compression, timeout=PATIENCE)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("scope", "1.2")
     values: dict[str, Any] = {"s": "x", "b": True, "i": 3, "d": 3.0, "n": [1, 2], "t": ["x", "y"]}
@@ -93,7 +94,8 @@ def test_spans(receiver: Receiver, compression: Compression) -> None:
 
 def metrics_of(receiver: Receiver, **arguments: Any) -> dict[str, MetricPoint]:
     """The points of one counter, one gauge and one histogram, sent by the SDK."""
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter(f"{receiver.endpoint}/v1/metrics"))
+    exporter = OTLPMetricExporter(f"{receiver.endpoint}/v1/metrics", timeout=PATIENCE)
+    reader = PeriodicExportingMetricReader(exporter)
     provider = MeterProvider([reader], resource=RESOURCE, **arguments)
     meter = provider.get_meter("scope")
     meter.create_counter("count", "{thing}").add(2, {"k": "v"})
@@ -150,7 +152,8 @@ def test_summary_and_metric_without_data(receiver: Receiver) -> None:
 def test_logs(receiver: Receiver) -> None:
     """A log record arrives, with a nested body."""
     provider = LoggerProvider(RESOURCE)
-    provider.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(f"{receiver.endpoint}/v1/logs")))
+    exporter = OTLPLogExporter(f"{receiver.endpoint}/v1/logs", timeout=PATIENCE)
+    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
     provider.get_logger("scope").emit(event_name="event", body={"a": [1, {"b": None}]}, attributes={"n": 1})
     provider.shutdown()
     [record] = receiver.logs()
@@ -196,7 +199,7 @@ def test_bomb(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_post(receiver: Receiver) -> None:
     """There is nothing to get."""
-    connection = http.client.HTTPConnection(urlsplit(receiver.endpoint).netloc, timeout=5)
+    connection = http.client.HTTPConnection(urlsplit(receiver.endpoint).netloc, timeout=PATIENCE)
     connection.request("GET", "/v1/traces")
     assert connection.getresponse().status == 501
     connection.close()
@@ -204,7 +207,7 @@ def test_only_post(receiver: Receiver) -> None:
 
 def test_connection_is_kept(receiver: Receiver) -> None:
     """Several requests, a refused one among them, go over one connection."""
-    connection = http.client.HTTPConnection(urlsplit(receiver.endpoint).netloc, timeout=5)
+    connection = http.client.HTTPConnection(urlsplit(receiver.endpoint).netloc, timeout=PATIENCE)
     statuses = []
     for body in (one_span(), b"\xff", one_span()):
         connection.request("POST", "/v1/traces", body, {"Content-Type": CONTENT_TYPE})
@@ -223,7 +226,7 @@ def test_wait_for(receiver: Receiver) -> None:
     assert not receiver.wait_for(lambda r: bool(r.spans()), timeout=0.01)
     timer = threading.Timer(0.05, post, (receiver, "/v1/traces", one_span()))
     timer.start()
-    assert receiver.wait_for(lambda r: bool(r.spans()), timeout=5)
+    assert receiver.wait_for(lambda r: bool(r.spans()), timeout=PATIENCE)
     timer.join()
 
 

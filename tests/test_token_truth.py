@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout  # another one up to Python 3.10
@@ -19,7 +18,7 @@ from smolagents.monitoring import TokenUsage
 
 from otel_smol import semconv as sc
 from otel_smol.usage import Usage
-from tests.conftest import Observed, Warnings, attributes
+from tests.conftest import PATIENCE, Observed, Warnings, attributes
 from tests.rules import USAGE, check_all, check_truth, totals
 from tests.scripted import (
     FINAL_CODE,
@@ -354,26 +353,32 @@ def test_a_tool_may_call_the_model_itself(observed: Observed) -> None:
 
 
 class Slow(ScriptedModel):
-    """Takes its time for some answers."""
+    """Takes its time for the first answer: until it is let go."""
 
-    def __init__(self, script: Script, *seconds: float) -> None:
+    def __init__(self, script: Script) -> None:
         super().__init__(script)
-        self._seconds = list(seconds)
+        self.asked, self.go_on = threading.Event(), threading.Event()
+        self._first = iter([True])
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        time.sleep(self._seconds.pop(0) if self._seconds else 0)
+        if next(self._first, False):
+            self.asked.set()
+            assert self.go_on.wait(PATIENCE)
         return super().generate(*args, **kwargs)
 
 
 class Patient(Model):  # type: ignore[misc]
     """Asks another model in threads, with a time limit for each answer."""
 
-    def __init__(self, inner: Model, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, inner: Slow, pool: ThreadPoolExecutor) -> None:
         super().__init__(model_id="patient")
         self.inner, self.pool = inner, pool
 
     def asked(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        return self.pool.submit(self.inner.generate, *args, **kwargs)
+        """What is the slow answer does not depend on which thread is the faster one."""
+        future = self.pool.submit(self.inner.generate, *args, **kwargs)
+        assert self.inner.asked.wait(PATIENCE)
+        return future
 
 
 class Asking(Patient):
@@ -410,13 +415,15 @@ def test_an_answer_that_comes_too_late(cls: type, carried: bool, observed: Obser
             return super().submit(copy_context().run, *args, **kwargs) if carried else super().submit(*args, **kwargs)
 
     script = Script(FINAL_CODE, FINAL_CODE)
+    slow = Slow(script)
     with Pool(2) as pool:
-        subject = agent(CodeAgent, script, model=cls(Slow(script, 0.3), pool))
+        subject = agent(CodeAgent, script, model=cls(slow, pool))
         if cls is GivingUp:
             with pytest.raises(AgentGenerationError):
                 subject.run("the task")
         else:
             assert subject.run("the task") == "done"
+        slow.go_on.set()
     truth = script.truth
     assert truth.calls == (1 if cls is GivingUp else 2)
     assert totals(observed.chats, *USAGE) == (truth.input_tokens, truth.output_tokens)
@@ -430,19 +437,17 @@ def test_the_same_prompt_asked_side_by_side(asks: str, observed: Observed) -> No
     """P44: two models are asked with one list of messages, a constant of the program, at the same time: two calls."""
     question = [{"role": "user", "content": "Is the service up?"}]
     truth = Truth()
-    first, second = Slow(Script("yes", truth=truth), 0.3), ScriptedModel(Script("no, it is not", truth=truth))
-    begun = threading.Event()
+    first, second = Slow(Script("yes", truth=truth)), ScriptedModel(Script("no, it is not", truth=truth))
 
     def beside() -> None:
-        begun.wait(10)
-        time.sleep(0.1)
+        assert first.asked.wait(PATIENCE)
         second.generate(question)
+        first.go_on.set()
 
     def ask(n: int) -> str:
         thread = threading.Thread(target=beside)
         if asks == "a tool":
             thread.start()
-        begun.set()
         answer = str(first.generate(question).content)
         if asks == "a tool":
             thread.join()

@@ -22,8 +22,8 @@ from smolagents.models import ChatMessage, MessageRole
 
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
-from tests.conftest import Observed, Warnings, attributes
-from tests.programs import ROOT, environment
+from tests.conftest import PATIENCE, Observed, Warnings, attributes
+from tests.programs import PROGRAM_SECONDS, ROOT, environment
 from tests.rules import USAGE, totals
 from tests.scripted import (
     FINAL_CODE,
@@ -81,7 +81,9 @@ def test_generated_code_sees_no_other_context_variable(watched: bool, observe: C
 def run_alone(source: str) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own."""
     command = [sys.executable, "-c", source]
-    return subprocess.run(command, cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=200)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=PROGRAM_SECONDS
+    )
 
 
 ABANDONED = """
@@ -131,7 +133,7 @@ from smolagents import CodeAgent, ToolCallingAgent
 from otel_smol import SmolagentsInstrumentor
 from tests.scripted import Script, agent, step_replies
 
-faulthandler.dump_traceback_later(100, exit=True)
+faulthandler.dump_traceback_later(240, exit=True)
 sys.unraisablehook = lambda _: None
 reader = InMemoryMetricReader()
 SmolagentsInstrumentor().instrument(tracer_provider=TracerProvider(), meter_provider=MeterProvider([reader]))
@@ -355,7 +357,7 @@ def test_what_a_thread_does_after_the_call_that_started_it(cls: type, observed: 
     later = agent(cls, script, model=model)
     for job in (lambda: later.run("later"), lambda: model.generate([{"role": "user", "content": "judge"}]), None):
         jobs.put(job)
-    threads[0].join(30)
+    threads[0].join(PATIENCE)
     assert (len(observed.runs), len(observed.chats)) == (2, 5)
     assert totals(observed.chats, *USAGE) == (script.truth.input_tokens, script.truth.output_tokens)
     assert observed.total("gen_ai.client.token.usage", gen_ai__token__type="input") == script.truth.input_tokens

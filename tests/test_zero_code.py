@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,17 @@ import pytest
 from otel_smol import semconv as sc
 from otel_smol.otlp import SpanData
 from otel_smol.receiver import Receiver
-from tests.programs import TOOL, GrpcReceiver, agent_program, environment, run, start, write
+from tests.programs import (
+    PATIENT,
+    PROGRAM_SECONDS,
+    TOOL,
+    GrpcReceiver,
+    agent_program,
+    environment,
+    run,
+    start,
+    write,
+)
 
 SLOW_STEPS = """
 import sys, time
@@ -77,13 +86,15 @@ def test_grpc_is_the_default(tmp_path: Path) -> None:
     """P68: with nothing but an endpoint set, the installed exporters speak gRPC, and everything arrives."""
     with GrpcReceiver() as receiver:
         program = write(tmp_path, agent_program())
-        clean = environment(None, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, OTEL_LOGS_EXPORTER="none")
+        # The stderr is asserted on: what gRPC's own core has to say of the machine is not meant.
+        quiet = {"OTEL_LOGS_EXPORTER": "none", "GRPC_VERBOSITY": "NONE", **PATIENT}
+        clean = environment(None, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, **quiet)
         done = subprocess.run(
             [str(TOOL), sys.executable, str(program)],
             env=clean,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PROGRAM_SECONDS,
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
@@ -125,7 +136,7 @@ def test_missing_sdk_is_said_in_one_line(tmp_path: Path) -> None:
         env=environment(None),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROGRAM_SECONDS,
         check=False,
     )
     assert done.returncode == 0
@@ -161,6 +172,8 @@ def test_bad_variable(variable: str, value: str, receiver: Receiver, tmp_path: P
 
 # --- P70: hard exits -------------------------------------------------------------------------------------------------
 
+WAITS_IN_STEP_3 = "sys.stdin.read() if n == 3 else None"
+"""Until its input is closed: a signal that was sent before finds it there, however long the machine stood still."""
 ENDINGS = {
     "ctrl-c": (signal.SIGINT, -signal.SIGINT, "interrupted"),
     "sigterm": (signal.SIGTERM, -signal.SIGTERM, "interrupted"),
@@ -171,14 +184,13 @@ ENDINGS = {
 def test_signals(ending: str, receiver: Receiver, tmp_path: Path) -> None:
     """P70: Ctrl-C and SIGTERM: earlier steps are exported, the run is `interrupted`, the exit code as without us."""
     number, code, state = ENDINGS[ending]
-    program = start(tmp_path, SLOW_STEPS.format(act="time.sleep(4 if n == 3 else 0)", extra={}), receiver.endpoint)
+    program = start(tmp_path, SLOW_STEPS.format(act=WAITS_IN_STEP_3, extra={}), receiver.endpoint)
     assert program.stdout is not None
     for line in program.stdout:
         if line.strip() == "step 3":
             break
-    time.sleep(0.3)
     program.send_signal(number)
-    program.communicate(timeout=60)
+    assert ends(program)
     assert program.returncode == code
     [end] = named(receiver.spans(), "invoke_agent")
     assert end.attributes[sc.RUN_STATE] == state
@@ -230,22 +242,23 @@ def test_stream_left_open(receiver: Receiver, tmp_path: Path) -> None:
 def test_own_sigterm_handler_stays(receiver: Receiver, tmp_path: Path) -> None:
     """P70: a program with a SIGTERM handler of its own keeps it."""
     source = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
-    program = start(
-        tmp_path, source + SLOW_STEPS.format(act="time.sleep(4 if n == 3 else 0)", extra={}), receiver.endpoint
-    )
+    program = start(tmp_path, source + SLOW_STEPS.format(act=WAITS_IN_STEP_3, extra={}), receiver.endpoint)
     assert program.stdout is not None
     for line in program.stdout:
         if line.strip() == "step 3":
             break
     program.send_signal(signal.SIGTERM)
-    program.kill() if program.poll() is None and not _ends(program, 40) else None
+    assert ends(program)
     assert program.returncode == 7
 
 
-def _ends(program: subprocess.Popen[str], seconds: float) -> bool:
+def ends(program: subprocess.Popen[str]) -> bool:
+    """Close its input, and wait for its end."""
     try:
-        program.communicate(timeout=seconds)
+        program.communicate(timeout=PROGRAM_SECONDS)
     except subprocess.TimeoutExpired:
+        program.kill()
+        program.communicate()
         return False
     return True
 
@@ -313,7 +326,7 @@ def test_versions_of_smolagents(version: str, lines: int, tmp_path: Path) -> Non
         env=environment(None),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROGRAM_SECONDS,
         check=False,
     )
     assert done.returncode == 0

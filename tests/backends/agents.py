@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.backends.received import Tokens
 from tests.backends.servers import ALONE, OFFLINE
-from tests.programs import run
+from tests.programs import PATIENT, run
 
 EVERYTHING = """
 from contextlib import suppress
@@ -67,5 +67,4 @@ def truth_of(done: subprocess.CompletedProcess[str]) -> Tokens:
 def run_everything(folder: Path, **variables: str) -> Tokens:
     """Run all of them, with the variables that a backend needs. Metrics and logs go nowhere: it takes traces only."""
     traces_only = {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
-    patience = {"OTEL_SMOL_EXIT_SECONDS": "60"}  # a busy machine is no reason to lose what is compared here
-    return truth_of(run(folder, EVERYTHING, None, **traces_only, **patience, **ALONE, **OFFLINE, **variables))
+    return truth_of(run(folder, EVERYTHING, None, **traces_only, **PATIENT, **ALONE, **OFFLINE, **variables))

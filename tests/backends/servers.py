@@ -47,8 +47,8 @@ ALONE = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": ",".join(sorted(_INSTRUMENTATI
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 
-START_SECONDS = 120.0
-"""Phoenix and MLflow need 15 to 35 seconds on two idle cores."""
+START_SECONDS = 300.0
+"""Phoenix and MLflow need 15 to 35 seconds on two idle cores, and more when these have other things to do."""
 
 
 @functools.cache
@@ -112,7 +112,7 @@ class Server:
         with suppress(subprocess.TimeoutExpired):
             self._running.wait(10)
         self._signal(signal.SIGKILL)
-        self._running.wait(10)
+        self._running.wait(60)  # it may be writing to a slow disk
 
     def wait_for_answer(self, url: str) -> None:
         """Waits until it answers with 200; fails with its output when it ends, or does not answer in time."""
@@ -120,9 +120,9 @@ class Server:
         def answers() -> bool:
             if self._running is None or self._running.poll() is not None:
                 pytest.fail(f"{self._command[0]} ended at once:\n{self.output()}")
-            return get(url, 2.0)[0] == 200
+            return get(url, 10.0)[0] == 200
 
-        wait_for(answers, f"an answer of {url}", START_SECONDS)
+        wait_for(answers, lambda: f"an answer of {url}\n{self.output()}", START_SECONDS)
 
     def output(self) -> str:
         """The end of what it printed."""
@@ -137,5 +137,5 @@ class Server:
 def post_json(url: str, question: dict[str, Any]) -> Any:
     """Ask a server in JSON."""
     request = urllib.request.Request(url, json.dumps(question).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return json.load(answer)

@@ -287,7 +287,7 @@ def install(folder: Path) -> None:
         made.mkdir()
         for name in ("package.json", "package-lock.json"):
             shutil.copy(HERE / "node" / name, made / name)
-        command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+        command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=5"]
         done = subprocess.run(command, cwd=made, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
         with contextlib.suppress(OSError):  # another one was faster

@@ -195,10 +195,10 @@ def caller() -> list[Run]:
 
 
 def slow() -> list[Run]:
-    """Long enough to be seen while it goes on, if metrics are exported often: there is a forecast for two seconds."""
+    """Long enough to be seen while it goes on, if metrics are exported often: there is a forecast for five seconds."""
 
     def search(n: int) -> str:
-        time.sleep(1.2)
+        time.sleep(1.2 if n < 4 else 4)
         return "word " * 80
 
     return one("slow", steps(5), "success", does=search)

@@ -22,7 +22,9 @@ from tests.stack.test_prometheus import flags_of_the_stack, with_targets
 
 PATIENCE = 180
 """Seconds to wait for what has to come: a busy machine takes its time, and nobody waits longer than it takes."""
-BILLED = "sum(smolagents_history_input_tokens_total)"
+BILLED = "sum(last_over_time(smolagents_history_input_tokens_total[1h]))"
+ENDED = "sum(last_over_time(smolagents_run_steps_count[1h]))"
+"""Of all processes, also of those that ended a while ago."""
 
 
 class Prometheus:
@@ -128,19 +130,26 @@ def run_fleet(stack: Stack, scripts: Sequence[tuple[str, Mapping[str, str]]]) ->
     stack.runs += [run for runs in told for run in runs]
     expected = stack.billed()
     wait_for(lambda: stack.prometheus.value(BILLED) == expected, f"{expected} tokens in Prometheus", PATIENCE)
-    ended = "sum(smolagents_run_steps_count)"
     wait_for(
-        lambda: stack.prometheus.value(ended) == len(stack.runs), f"{len(stack.runs)} runs in Prometheus", PATIENCE
+        lambda: stack.prometheus.value(ENDED) == len(stack.runs), f"{len(stack.runs)} runs in Prometheus", PATIENCE
     )
+    wait_for_spans(stack)
+    wait_for(lambda: sent_on(stack, "metric_points") is not None, "the collector's own last word", PATIENCE)
+
+
+def wait_for_spans(stack: Stack) -> None:
+    """Until every span has arrived: of each run its own, and all that the collector has taken."""
     wait_for(lambda: run_spans(stack.traces) == len(stack.runs), "the span of every run", PATIENCE)
-    wait_for(lambda: all_is_scraped(stack), "the collector's own last word", PATIENCE)
+    wait_for(
+        lambda: sent_on(stack, "spans") == len(stack.traces.spans()), "all spans that the collector took", PATIENCE
+    )
 
 
-def all_is_scraped(stack: Stack) -> bool:
-    """Whether Prometheus knows that the collector has sent on what it was sent."""
+def sent_on(stack: Stack, what: str) -> float | None:
+    """How much, once Prometheus knows that the collector has sent on all that it was sent; None before."""
     ask = stack.prometheus.value
-    spans, sent = ask("sum(otelcol_exporter_sent_spans)"), ask("sum(otelcol_exporter_sent_metric_points)")
-    return spans == len(stack.traces.spans()) and sent == ask("sum(otelcol_receiver_accepted_metric_points)")
+    sent = ask(f"sum(otelcol_exporter_sent_{what})")
+    return sent if sent == ask(f"sum(otelcol_receiver_accepted_{what})") else None
 
 
 def run_spans(traces: Sink) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.grafana import answers
 from tests.grafana.answers import Table, View
-from tests.grafana.rig import PATIENCE, Stack, run_script, stack
+from tests.grafana.rig import BILLED, ENDED, PATIENCE, Stack, run_script, stack, wait_for_spans
 from tests.grafana.truth import Truth
 from tests.stack.programs import PARTS, wait_for
 
@@ -23,8 +23,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with stack(tmp_path_factory.mktemp("stack"), PARTS / "span-metrics.yaml") as running:
         for scenarios in FLEET:
             running.runs += run_script(running.collector.otlp, scenarios, TRACES_ONLY)
-        ended = "sum(smolagents_run_steps_count)"
-        wait_for(lambda: running.prometheus.value(ended) == len(running.runs), "all runs in Prometheus", PATIENCE)
+        wait_for(lambda: running.prometheus.value(ENDED) == len(running.runs), "all runs in Prometheus", PATIENCE)
+        wait_for(lambda: running.prometheus.value(BILLED) == running.billed(), "all tokens in Prometheus", PATIENCE)
+        wait_for_spans(running)
         yield running
 
 
@@ -52,8 +53,9 @@ def test_the_variables_offer_what_is_there(board: str, real: Stack, truth: Truth
     for variable in answers.load(board)["templating"]["list"]:
         if variable["type"] == "query":
             asked, label = variable["query"]["query"].removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
-            found = real.prometheus.instant(View().fill(asked))
-            offered[variable["name"]] = {each["metric"][label] for each in found}
+            matching, now = {"match[]": View().fill(asked)}, time.time()
+            found = real.prometheus.ask(f"label/{label}/values", **matching, start=now - 900, end=now)
+            offered[variable["name"]] = set(found)
     assert offered == {"service": {"agents"}, "agent": set(truth.agents), "model": {"small-model", "big-model"}}
 
 

@@ -6,7 +6,9 @@ One collector carries both forms at once, so that every situation is run once: t
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -18,11 +20,11 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from grafana.queries import total
-from tests.programs import command, environment
+from tests.programs import PATIENT, command, environment
 
 from .jaeger import Jaeger
 from .ports import free_ports
-from .programs import PARTS, ROOT, Collector, Process, require, wait_for
+from .programs import PARTS, PATIENCE, ROOT, Collector, Process, require, wait_for
 from .test_prometheus import Prometheus, flags_of_the_stack, with_targets
 
 T = TypeVar("T")
@@ -40,6 +42,8 @@ RUN_TOKENS = "smolagents_run_input_tokens_sum"
 
 QUICK = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "500"}
 """A process that lives shows itself every second here, not every minute."""
+ONCE = {"OTEL_METRIC_EXPORT_INTERVAL": "600000"}
+"""A script exports its metrics once, at its end, as with the SDK's own minute; none lives for ten."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +118,13 @@ class Program:
     def send(self, number: signal.Signals) -> None:
         self._running.send_signal(number)
 
-    def end(self, seconds: float = 60.0) -> list[str]:
+    def end(self, seconds: float = 300.0) -> list[str]:
         """Close its input and wait for its end; every line that it has printed."""
         assert self._running.stdin is not None
         self._running.stdin.close()
         return self.wait(seconds)
 
-    def wait(self, seconds: float = 60.0) -> list[str]:
+    def wait(self, seconds: float = 300.0) -> list[str]:
         """Wait for its end, and kill it if that does not come; every line that it has printed."""
         reader = threading.Thread(target=self._read_on)  # a program that prints much must not wait for us
         reader.start()
@@ -128,7 +132,7 @@ class Program:
             self._running.wait(seconds)
         finally:
             self._running.kill()
-        reader.join(10)
+        reader.join(60)
         return [line.strip() for line in self._lines]
 
     def _read_on(self) -> None:
@@ -149,7 +153,7 @@ class Stack:
     def __init__(self, folder: Path, at_the_end: ExitStack, *, traces: bool = False) -> None:
         self.folder = folder
         self._at_the_end = at_the_end
-        self._services = 0
+        self._numbers = itertools.count(1)
         (prometheus_port,) = free_ports(1)
         self.prometheus = Prometheus(prometheus_port)
         self.jaeger = Jaeger(folder, self._start) if traces else None
@@ -163,7 +167,7 @@ class Stack:
         # `one-writer.yaml` pushes gauges only; here the push pipeline is that of `collector-config.yaml`, beside it.
         self.collector.overlay("both", {"service": {"pipelines": {"metrics": {"processors": ["memory_limiter"]}}}})
         self._at_the_end.callback(self.collector.process.stop)
-        self._start_prometheus(prometheus_port)
+        self._prometheus = self._start_prometheus(prometheus_port)
         self.collector.start()
         wait_for(lambda: self.prometheus.value("count(up == 1)") == 2, "the first scrapes")
 
@@ -173,7 +177,7 @@ class Stack:
         process.start()
         return process
 
-    def _start_prometheus(self, port: int) -> None:
+    def _start_prometheus(self, port: int) -> Process:
         own = int(self.collector.own_metrics_url.rpartition(":")[2].partition("/")[0])
         config = with_targets(ROOT / "deploy" / "prometheus.yml", self.folder, port_8888=own)
         (self.folder / "scrape.d").mkdir()
@@ -183,13 +187,27 @@ class Stack:
         flags = [f"{name}={ours[name]}" if (name := f.partition("=")[0]) in ours else f for f in flags_of_the_stack()]
         process = self._start("prometheus", [require("prometheus"), *flags, f"--web.listen-address=127.0.0.1:{port}"])
         process.wait_until_ready(f"{self.prometheus.url}/-/ready")
+        return process
+
+    @contextmanager
+    def prometheus_held(self) -> Iterator[None]:
+        """Prometheus stands still meanwhile, so that no scrape meets what the collector does."""
+        os.kill(self._prometheus.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._prometheus.pid, signal.SIGCONT)
+
+    def wait_for_a_scrape(self) -> None:
+        """A scrape that began after this moment: the one before may have met a request half counted."""
+        now, up = time.time(), 'up{job="otel_smol"}'
+        wait_for(lambda: (self.prometheus.value(f"timestamp({up}) and {up} == 1") or 0) > now, "the next scrape")
 
     # --- programs ----------------------------------------------------------------------------------------------------
 
     def service(self) -> str:
-        """A name that no other situation has: the `job` of its series."""
-        self._services += 1
-        return f"service-{self._services}"
+        """A name that no other situation has, those in other threads included: the `job` of its series."""
+        return f"service-{next(self._numbers)}"
 
     def variables(self, service: str, **more: str) -> dict[str, str]:
         return {
@@ -197,6 +215,7 @@ class Stack:
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             "OTEL_SERVICE_NAME": service,
             **QUICK,
+            **PATIENT,
             **more,
         }
 
@@ -228,7 +247,7 @@ class Stack:
         return self.prometheus.value(expression, end) or 0.0
 
     def wait_for_last(
-        self, form: Form, service: str, expected: float, metric: str = TOKENS, seconds: float = 30
+        self, form: Form, service: str, expected: float, metric: str = TOKENS, seconds: float = PATIENCE
     ) -> bool:
         """Wait until the newest values of all series of a service add up to this; False when they do not in time."""
         expression = f"sum(last_over_time({metric}{{{self._selector(form, service)}}}[10m]))"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 
-from .programs import get
+from .programs import get, wait_for
 
 Labels = frozenset[tuple[str, str]]
 Samples = dict[tuple[str, Labels], float]
@@ -26,6 +28,25 @@ def samples(url: str) -> Samples:
             labels = frozenset(_LABEL.findall(match["labels"] or ""))
             assert (match["name"], labels) not in found, f"twice: {line}"
             found[match["name"], labels] = float(match["value"])
+    return found
+
+
+def settled(url: str, condition: Callable[[Samples], bool], what: str) -> Samples:
+    """Every series once the condition holds and nothing more is added: twice the same, a moment apart.
+
+    A look may meet the collector in the middle of a request, with one metric counted and the next one not yet.
+    """
+    found: Samples = {}
+
+    def at_rest() -> bool:
+        nonlocal found
+        found = samples(url)
+        if not condition(found):
+            return False
+        time.sleep(0.3)
+        return samples(url) == found
+
+    wait_for(at_rest, what)
     return found
 
 

@@ -2,7 +2,7 @@
 
 A port that the system gave and took back may be anybody's a moment later: the kernel hands it to the next outgoing
 connection, another test process to its own program. So these come from below the range of outgoing connections, and
-each is locked for as long as this process lives.
+are locked for as long as this process lives: some at a time, since each lock is an open file.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 import random
 import socket
 import tempfile
+import threading
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 # Linux takes 32768 and above for outgoing connections, other systems begin higher.
-_CANDIDATES = range(16384, 32768)
+_LOWEST, _HIGHEST, _AT_A_TIME = 16384, 32768, 64
 _LOCKS = Path(tempfile.gettempdir()) / "otel-smol-test-ports"
 _held: list[FileLock] = []
+_ours: list[int] = []
+_one_thread = threading.Lock()
 
 
 def _is_free(port: int) -> bool:
@@ -29,23 +32,29 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _is_ours(port: int) -> bool:
-    lock = FileLock(_LOCKS / str(port))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return False
-    _held.append(lock)
-    return _is_free(port)
+def _lock_some() -> None:
+    """Ports that no other test process gets."""
+    _LOCKS.mkdir(exist_ok=True)
+    firsts = range(_LOWEST, _HIGHEST, _AT_A_TIME)
+    for first in random.SystemRandom().sample(firsts, len(firsts)):
+        lock = FileLock(_LOCKS / f"{first}-{first + _AT_A_TIME - 1}")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            continue
+        _held.append(lock)
+        _ours.extend(range(first, first + _AT_A_TIME))
+        return
+    raise RuntimeError(f"no free ports between {_LOWEST} and {_HIGHEST}")
 
 
 def free_ports(count: int) -> list[int]:
     """Different ports that nobody else uses, or gets from here, while this process lives."""
-    _LOCKS.mkdir(exist_ok=True)
     found: list[int] = []
-    for port in random.SystemRandom().sample(_CANDIDATES, len(_CANDIDATES)):
-        if len(found) == count:
-            return found
-        if _is_ours(port):
-            found.append(port)
-    raise RuntimeError(f"no {count} free ports between {_CANDIDATES.start} and {_CANDIDATES.stop}")
+    with _one_thread:
+        while len(found) < count:
+            if not _ours:
+                _lock_some()
+            if _is_free(port := _ours.pop()):
+                found.append(port)
+    return found

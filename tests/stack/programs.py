@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import http.client
 import json
 import os
 import subprocess
@@ -45,16 +46,23 @@ def require(name: str) -> str:
     pytest.skip(how_to_get)
 
 
-def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = 30.0) -> None:
+PATIENCE = 120.0
+"""Seconds for whatever comes by itself: a fault is to be seen by them, not that the machine has other things to do."""
+
+
+def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = PATIENCE) -> None:
     """Polls until the condition holds; fails the test with `what`, as it is by then, when it does not in time."""
     until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
+    while True:
+        late = time.monotonic() > until  # the last look comes after that: the machine may have stood still
+        if condition():
+            return
+        if late:
             pytest.fail(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.05)
 
 
-def get(url: str, timeout: float = 5.0, accept: str = "*/*") -> tuple[int, str]:
+def get(url: str, timeout: float = 60.0, accept: str = "*/*") -> tuple[int, str]:
     """Status and body; status 0 when nobody answers."""
     try:
         request = urllib.request.Request(url, headers={"Accept": accept})
@@ -62,7 +70,7 @@ def get(url: str, timeout: float = 5.0, accept: str = "*/*") -> tuple[int, str]:
             return int(answer.status), answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(errors="replace")
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return 0, ""
 
 
@@ -101,7 +109,7 @@ class Process:
         """SIGKILL, as the kernel does it when memory is short."""
         if self._running is not None:
             self._running.kill()
-            self._running.wait(10)
+            self._running.wait(60)  # it may be writing to a slow disk
 
     def stop(self) -> None:
         if self._running is None or not self.alive():
@@ -115,13 +123,13 @@ class Process:
     def output(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def wait_until_ready(self, url: str, seconds: float = 30.0) -> None:
+    def wait_until_ready(self, url: str, seconds: float = PATIENCE) -> None:
         def ready() -> bool:
             if not self.alive():
                 pytest.fail(f"{self.command[0]} ended at once:\n{self.output()[-3000:]}")
-            return get(url, 2.0)[0] == 200
+            return get(url, 10.0)[0] == 200
 
-        wait_for(ready, f"{url} of {self.command[0]}\n{self.output()[-3000:]}", seconds)
+        wait_for(ready, lambda: f"{url} of {self.command[0]}\n{self.output()[-3000:]}", seconds)
 
 
 class Collector:

@@ -76,6 +76,7 @@ class Sink:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
+            request_queue_size = 128  # with 5, the default, a connection can wait for seconds
 
         self._server = Server(("127.0.0.1", self.port), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -114,6 +115,6 @@ class Sink:
                 for metric in scope.metrics
             ]
 
-    def wait_for_spans(self, count: int, seconds: float = 30.0) -> list[Span]:
-        wait_for(lambda: len(self.spans()) >= count, lambda: f"{count} spans; {len(self.spans())} came", seconds)
+    def wait_for_spans(self, count: int) -> list[Span]:
+        wait_for(lambda: len(self.spans()) >= count, lambda: f"{count} spans; {len(self.spans())} came")
         return self.spans()

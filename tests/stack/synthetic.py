@@ -207,7 +207,7 @@ def send(otlp: str, message: ExportTraceServiceRequest | ExportMetricsServiceReq
         f"{otlp}/v1/{signal}", message.SerializeToString(), {"Content-Type": "application/x-protobuf"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:  # the collector writes to the disk first
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -17,7 +17,7 @@ from otel_smol import semconv as sc
 from tests.model_server import ModelServer, code
 from tests.programs import environment
 
-from .e2e import EXAMPLE, FORMS, PROGRAMS, TOKENS, Stack, Truth, running, truth_in
+from .e2e import EXAMPLE, FORMS, ONCE, PROGRAMS, RUN_TOKENS, TOKENS, Stack, Truth, running, truth_in
 from .jaeger import Jaeger, StoredSpan
 from .programs import get_json, wait_for
 
@@ -106,21 +106,34 @@ def test_the_example_and_its_exemplar(stack: Stack) -> None:
     tokens = billed(lines)
     for form in FORMS:
         assert stack.wait_for_last(form, service, tokens)
+        assert stack.wait_for_last(form, service, tokens, RUN_TOKENS)  # counted last, so an export later perhaps
         assert stack.total(form, service, begin=begin) == tokens
-    (trace_id,) = exemplars(stack, service, begin)
-    spans = jaeger(stack).trace(bytes.fromhex(trace_id)).values()
-    (run,) = [span for span in spans if span.name == "invoke_agent heating_advisor"]
-    assert run.attributes[sc.RUN_INPUT_TOKENS] == tokens
-    assert sum(span.attributes.get(sc.USAGE_INPUT_TOKENS, 0) for span in spans) == tokens
+    wait_for(lambda: len(exemplars(stack, service, begin)) == len(FORMS), "exemplars of both forms")
+    (trace_id,) = set.union(*exemplars(stack, service, begin).values())
+
+    def spans() -> list[StoredSpan]:
+        return list(jaeger(stack).trace(bytes.fromhex(trace_id)).values())
+
+    def runs() -> list[StoredSpan]:
+        return [span for span in spans() if span.name == "invoke_agent heating_advisor"]
+
+    def usage() -> int:
+        return sum(span.attributes.get(sc.USAGE_INPUT_TOKENS, 0) for span in spans())
+
+    wait_for(lambda: len(runs()) > 0 and usage() >= tokens, "the trace in Jaeger")
+    (run,) = runs()
+    assert run.attributes[sc.RUN_INPUT_TOKENS] == usage() == tokens
 
 
-def exemplars(stack: Stack, service: str, begin: float) -> set[str]:
-    """Trace ids on the histogram of run tokens, from the pushed series and from the scraped one."""
+def exemplars(stack: Stack, service: str, begin: float) -> dict[str, set[str]]:
+    """Trace ids on the histogram of run tokens, of the pushed series and of the scraped one, by their instance."""
     query = f'smolagents_run_input_tokens_bucket{{job="{service}"}}'
     question = urllib.parse.urlencode({"query": query, "start": begin - 1, "end": time.time() + 1})
-    found = get_json(f"{stack.prometheus.url}/api/v1/query_exemplars?{question}")["data"]
-    assert len({series["seriesLabels"]["instance"] for series in found}) == len(FORMS)
-    return {each["labels"]["trace_id"] for series in found for each in series["exemplars"]}
+    found: dict[str, set[str]] = {}
+    for series in get_json(f"{stack.prometheus.url}/api/v1/query_exemplars?{question}")["data"]:
+        ids = found.setdefault(series["seriesLabels"]["instance"], set())
+        ids |= {each["labels"]["trace_id"] for each in series["exemplars"]}
+    return found
 
 
 def test_the_example_with_a_model_behind_http(stack: Stack) -> None:
@@ -166,13 +179,20 @@ def test_as_many_series_after_500_runs_as_after_5(stack: Stack) -> None:
     program = stack.start("runs.py", service=service)
     for count in (5, 495):
         truth = program.runs(count)
-        assert all(stack.wait_for_last(form, service, truth.input) for form in FORMS)
+        wait_for_all(stack, service, truth)
         if count == 5:
             few = {form: stack.series(form, service) for form in FORMS}
     program.end()
     assert truth.runs == 500
     assert min(few.values()) > 100
     assert {form: stack.series(form, service) for form in FORMS} == few
+
+
+def wait_for_all(stack: Stack, service: str, truth: Truth) -> None:
+    """Both forms have what was billed, in the counters and in the histograms of runs, and all that comes with it."""
+    for metric in (TOKENS, RUN_TOKENS):
+        assert all(stack.wait_for_last(form, service, truth.input, metric) for form in FORMS)
+    stack.wait_for_a_scrape()
 
 
 SCRIPTS = 200
@@ -183,10 +203,10 @@ def test_as_many_series_for_200_scripts_as_for_5(stack: Stack) -> None:
     """One writer: the series do not grow with the scripts, and nothing is lost. Pushed, each script brings its own."""
     service, begin = stack.service(), time.time()
     truth = many_scripts(stack, service, 5)
-    assert all(stack.wait_for_last(form, service, truth.input) for form in FORMS)
+    wait_for_all(stack, service, truth)
     few = {form: stack.series(form, service) for form in FORMS}
     truth += many_scripts(stack, service, SCRIPTS - 5)
-    assert all(stack.wait_for_last(form, service, truth.input) for form in FORMS)
+    wait_for_all(stack, service, truth)
     many = {form: stack.series(form, service) for form in FORMS}
     assert many["one writer"] == few["one writer"]
     assert many["push"] == pytest.approx(few["push"] / 5 * SCRIPTS)
@@ -199,10 +219,10 @@ def many_scripts(stack: Stack, service: str, count: int) -> Truth:
     """Scripts that begin and end, forked from one interpreter that has imported smolagents."""
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / "many.py"), str(count)],
-        env=environment(None, **stack.variables(service)),
+        env=environment(None, **stack.variables(service, **ONCE)),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,22 +19,28 @@ from pathlib import Path
 import pytest
 
 from otel_smol import semconv as sc
+from tests.programs import PATIENT
 
 from .e2e import QUICK, Program, Rows, Truth, launch, truth_in
 from .exposition import samples, total
-from .programs import ROOT, Collector, require, wait_for
+from .programs import PATIENCE, ROOT, Collector, require, wait_for
 from .sink import Sink
+from .stalls import Watch, going
 
 DOCUMENT = ROOT / "docs" / "backends.md"
 SPANS_PER_RUN = 10
 """A run of `runs.py`: itself, and three times a step, its call and its tool (the last one is `final_answer`)."""
 
 AT_ONCE = 3.0
-"""Seconds that the end of a program may take when all is well; it takes 0.2 on an idle machine."""
+"""Seconds (of a `Watch`) that the end of a program may take when all is well; it takes 0.2 on an idle machine."""
 EXIT_SECONDS = 5.0
 """`OTEL_SMOL_EXIT_SECONDS` by default."""
 IN_TIME = EXIT_SECONDS + AT_ONCE
 SDK_ALONE = {"OTEL_SMOL_EXIT_SECONDS": "0", "OTEL_SMOL_QUIET_EXPORTERS": "false"}
+TRIES_ON = {"OTEL_EXPORTER_OTLP_TIMEOUT": "60"}
+"""With nobody to send to, the SDK is still at its first request when the program ends, however slow the machine is."""
+WAITS_TO_THE_END = {"OTEL_SMOL_EXIT_SECONDS": "60"}
+"""Where the end is to take no time, it must not be the limit that sees to it, nor may the limit cost data."""
 
 Range = tuple[float, float]
 
@@ -55,8 +61,8 @@ class Outcome:
     some_spans: Range = (0, 0)
     some_tokens: Range = (0, 0)
     """Where a part arrives: how much at least and at most."""
-    working: float = 0
-    """Seconds that its runs took."""
+    working: tuple[float, ...] = ()
+    """Seconds that its runs took, two by two."""
 
 
 class Scene:
@@ -75,14 +81,17 @@ class Scene:
             OTELCOL_TRACES_ENDPOINT=self.sink.url,
             OTELCOL_METRICS_ENDPOINT=self.sink.url,
             OTELCOL_QUEUE_SIZE=queue,
+            OTELCOL_FSYNC="false",  # no machine dies here, and none is to wait for a slow disk
         )
         self._at_the_end.callback(collector.process.kill)
         return collector.start()
 
-    def program(self, endpoint: str, script: str, *arguments: str, **variables: str) -> Program:
+    def program(
+        self, endpoint: str, script: str, *arguments: str, limits: Mapping[str, str] = PATIENT, **variables: str
+    ) -> Program:
         to = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
         errors = self.folder / "program.err"
-        return launch(self._at_the_end, script, *arguments, errors=errors, **{**QUICK, **to, **variables})
+        return launch(self._at_the_end, script, *arguments, errors=errors, **{**QUICK, **limits, **to, **variables})
 
     def tokens(self) -> float:
         """The newest value of each series of each process, added up."""
@@ -94,11 +103,12 @@ class Scene:
                     newest[key] = max(newest.get(key, 0), point.as_int)
         return sum(newest.values())
 
-    def spans(self) -> int:
-        return len({span.span_id for span in self.sink.spans()})
+    def spans(self, since: int = 0) -> int:
+        """Those that began after a moment, in nanoseconds."""
+        return len({span.span_id for span in self.sink.spans() if span.start_time_unix_nano >= since})
 
-    def outcome(self, program: Program, sent: Truth, spans: int, ending: float, patience: float = 30) -> Outcome:
-        """Wait until all has arrived, or no more is to be hoped for; then for what might come on top of it."""
+    def outcome(self, program: Program, sent: Truth, spans: int, ending: float, patience: float = PATIENCE) -> Outcome:
+        """Wait until all has arrived, or as long as there is hope of it; then for what might come on top of it."""
         until = time.monotonic() + patience
         while (self.spans() < spans or self.tokens() < sent.input) and time.monotonic() < until:
             time.sleep(0.1)
@@ -109,42 +119,64 @@ class Scene:
 
 def ended(program: Program) -> float:
     """End it, or wait for its end: how long that takes."""
-    began = time.monotonic()
+    watch = Watch(program.pid)
     program.end()
-    return time.monotonic() - began
+    return watch.seconds()
 
 
 # --- the faults ------------------------------------------------------------------------------------------------------
 
 
-def runs_and_end(scene: Scene, endpoint: str, patience: float, **variables: str) -> Outcome:
-    """Three runs, then the end of the program: how long that takes, and what arrives."""
-    program = scene.program(endpoint, "runs.py", **variables)
-    program.runs(1)  # imports
-    began = time.monotonic()
-    sent = program.runs(2)
-    working = time.monotonic() - began
-    return replace(scene.outcome(program, sent, 3 * SPANS_PER_RUN, ended(program), patience), working=working)
+NOBODY = "http://127.0.0.1:9"
+
+
+def runs_and_end(
+    scene: Scene,
+    endpoint: str,
+    limits: Mapping[str, str] = TRIES_ON,
+    protocol: str = "http/protobuf",
+    patience: float = 0,
+    before: Callable[[Program], None] = lambda _: None,
+) -> Outcome:
+    """Some runs, then the end of the program: how long they take, and what arrives."""
+    program = scene.program(endpoint, "runs.py", limits=limits, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
+    sent, working = program.runs(1), []  # imports
+    for _ in range(5):
+        began = going()
+        sent = program.runs(2)
+        working.append(going() - began)
+    before(program)
+    outcome = scene.outcome(program, sent, sent.runs * SPANS_PER_RUN, ended(program), patience)
+    return replace(outcome, working=tuple(working))
 
 
 def nothing_wrong(scene: Scene) -> Outcome:
-    return runs_and_end(scene, scene.collector().otlp, patience=30)
+    return runs_and_end(scene, scene.collector().otlp, PATIENT, patience=PATIENCE)
 
 
-def no_collector(scene: Scene, protocol: str = "http/protobuf", **variables: str) -> Outcome:
-    return runs_and_end(scene, "http://127.0.0.1:9", patience=0, OTEL_EXPORTER_OTLP_PROTOCOL=protocol, **variables)
+def no_collector(scene: Scene, protocol: str = "http/protobuf") -> Outcome:
+    return runs_and_end(scene, NOBODY, protocol=protocol)
+
+
+def no_collector_for_the_sdk(scene: Scene) -> Outcome:
+    """It ends while a request is tried, so that it has that one to give up and a last one: 11 seconds at least."""
+
+    def tries(program: Program) -> None:
+        wait_for(lambda: any("metrics" in line for line in program.stderr()), "an export of metrics")
+
+    return runs_and_end(scene, NOBODY, SDK_ALONE, before=tries)
 
 
 def no_collector_for_a_pool(scene: Scene) -> Outcome:
     """Three workers, which end side by side, each in its time; the parent has nothing to send."""
-    program = scene.program("http://127.0.0.1:9", "pool.py", "fork", "0", "3")
+    program = scene.program(NOBODY, "pool.py", "fork", "0", "3", limits=TRIES_ON)
     sent = truth_in(program.line())
     return scene.outcome(program, sent, 3 * SPANS_PER_RUN, ended(program), patience=0)
 
 
 def never_answers(scene: Scene, protocol: str = "http/protobuf") -> Outcome:
     with silent_listener() as address:
-        return runs_and_end(scene, address, patience=0, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
+        return runs_and_end(scene, address, protocol=protocol)
 
 
 @contextmanager
@@ -166,32 +198,49 @@ def silent_listener() -> Iterator[str]:
         each.close()
 
 
-def killed_and_back(scene: Scene, away: float = 2.0, **variables: str) -> Outcome:
+def killed_and_back(scene: Scene, away: float = 2.0, limits: Mapping[str, str] = PATIENT) -> Outcome:
     """kill -9 in the middle of a run, and started again on the same port; the process works on all the time."""
     collector = scene.collector()
-    program = scene.program(collector.otlp, "runs.py", **variables)
+    program = scene.program(collector.otlp, "runs.py", limits=limits)
     program.runs(2)
     wait_for(lambda: scene.spans() == 2 * SPANS_PER_RUN, "what was sent before")
-    program.tell("60")  # a second or more of runs, one after the other
-    time.sleep(0.3)
-    collector.process.kill()
-    killed = time.monotonic()
-    with ThreadPoolExecutor(1) as beside:
-        beside.submit(time.sleep, away)
-        back = beside.submit(collector.start)  # one after the other
-        count = truth_in(program.line()).runs
-        assert time.monotonic() - killed > 0.05, "no run went on when the collector was killed"
-        while not back.done():
+    killed, back = threading.Event(), threading.Event()
+
+    def work() -> int:
+        """One run after the other until the collector has been killed, then now and then until it is back."""
+        count = program.runs(20).runs
+        while not killed.is_set():
+            count = program.runs(20).runs
+        while not back.wait(0.5):
             count = program.runs(1).runs
-            time.sleep(0.5)
-        back.result()
+        return count
+
+    with ThreadPoolExecutor(1) as beside:
+        working = beside.submit(work)
+        try:
+            time.sleep(0.3)
+            collector.process.kill()
+            killed.set()
+            time.sleep(away)
+            collector.start()
+        finally:
+            killed.set()
+            back.set()
+        count = working.result()
+    since = time.time_ns()
     sent = program.runs(2)
+    # Until then an exporter may be between two tries, and the end would have to wait for it.
+    wait_for(lambda: scene.spans(since) == 2 * SPANS_PER_RUN, "what was sent after")
     wait_for(lambda: scene.tokens() == sent.input, "the next export")
-    outcome = scene.outcome(program, sent, sent.runs * SPANS_PER_RUN, ended(program), patience=8 if variables else 30)
+    # What is not there yet has been given up, or comes with the next try of the collector.
+    patience = PATIENCE if limits is PATIENT else 4
+    outcome = scene.outcome(program, sent, sent.runs * SPANS_PER_RUN, ended(program), patience)
     # Two runs before are safe, and two after; what was made last before the collector came back can wait for it, too.
     return replace(outcome, some_spans=(4 * SPANS_PER_RUN, count * SPANS_PER_RUN))
 
 
+AWAY_SECONDS = 20.0
+"""Longer than the SDK tries two requests, one after the other, each for 8.4 seconds at most."""
 DOWN_SECONDS = 60.0
 
 
@@ -206,32 +255,36 @@ def backend_down(scene: Scene) -> Outcome:
     time.sleep(max(0.0, began + DOWN_SECONDS - time.monotonic()))
     assert scene.spans() == 0
     scene.sink.start()
-    return scene.outcome(program, sent, 5 * SPANS_PER_RUN, ending, patience=60)
+    return scene.outcome(program, sent, 5 * SPANS_PER_RUN, ending)
 
 
 QUEUE = 1000
 """The smallest queue that the collector takes, in spans."""
 BATCH = 512
 """Spans in a request of the SDK, by default."""
-GIVES_UP_SECONDS = 10.0
-"""After so long the SDK has nothing left to try: its own queue holds four requests, each tried for two seconds here."""
 
 
 def queue_full(scene: Scene) -> Outcome:
     """Backend down, and more spans than the queue holds; the process lives until the backend is back."""
     collector = scene.collector(str(QUEUE))
     scene.sink.stop()
-    program = scene.program(collector.otlp, "runs.py", OTEL_EXPORTER_OTLP_TIMEOUT="2")
-    program.runs(3 * QUEUE // SPANS_PER_RUN)
-    time.sleep(GIVES_UP_SECONDS)
+    program = scene.program(collector.otlp, "runs.py", limits=WAITS_TO_THE_END)
+    program.runs(3 * QUEUE // SPANS_PER_RUN)  # what is refused has room in the SDK's own queue, of 2048
+    program.say("export")  # until it has nothing left to try
     scene.sink.start()
     sent = program.runs(1)
-    wait_for(lambda: scene.tokens() == sent.input, "an export that the queue has room for", 60)
-    ending = ended(program)
+    wait_for(lambda: scene.tokens() == sent.input, "an export that the queue has room for")
     # The collector sends again after a pause that has grown while the backend was away.
-    wait_for(lambda: of_the_collector(collector, "otelcol_exporter_queue_size") == 0, "an empty queue", 60)
+    wait_for(lambda: of_the_collector(collector, "otelcol_exporter_queue_size") == 0, "an empty queue")
+    ending = ended(program)
+
+    def accepted() -> float:
+        return of_the_collector(collector, "otelcol_receiver_accepted_spans")
+
+    wait_for(
+        lambda: len(scene.sink.spans()) == accepted(), lambda: f"{accepted()} spans; {len(scene.sink.spans())} came"
+    )
     outcome = scene.outcome(program, sent, sent.runs * SPANS_PER_RUN, ending, patience=0)
-    assert outcome.spans == of_the_collector(collector, "otelcol_receiver_accepted_spans")
     # A request that would not fit whole is refused; the last run comes on top.
     return replace(outcome, some_spans=(QUEUE - BATCH, QUEUE + SPANS_PER_RUN))
 
@@ -248,36 +301,40 @@ def signalled(scene: Scene, number: signal.Signals) -> Outcome:
     program = scene.program(scene.collector().otlp, "half_way.py")
     sent = truth_in(program.line())
     program.send(number)
-    began = time.monotonic()
-    program.wait()
-    spans = SPANS_PER_RUN - (number == signal.SIGTERM)  # the tool that goes on; Ctrl-C lets it end first
-    return scene.outcome(program, sent, spans, time.monotonic() - began)
+    if number == signal.SIGTERM:
+        watch = Watch(program.pid)
+        program.wait()
+        return scene.outcome(program, sent, SPANS_PER_RUN - 1, watch.seconds())  # the tool goes on
+    time.sleep(1)  # it has come, and waits for the tool, which ends with the input
+    return scene.outcome(program, sent, SPANS_PER_RUN, ended(program))
 
 
 def ends(scene: Scene, how: str) -> Outcome:
     """The second run ends in its third step, by the program's own doing."""
     program = scene.program(scene.collector().otlp, "ends.py", how)
     sent = truth_in(program.line())
-    ending = ended(program)
-    outcome = scene.outcome(program, sent, 2 * SPANS_PER_RUN, ending, patience=4 if how == "os_exit" else 30)
-    # `os._exit` comes 1.5 seconds after the last call: all is exported but step, tool and run, which never end.
-    return replace(outcome, some_spans=(SPANS_PER_RUN, 2 * SPANS_PER_RUN - 3), some_tokens=(1, sent.input))
+    if how != "os_exit":
+        return scene.outcome(program, sent, 2 * SPANS_PER_RUN, ended(program))
+    # All is exported but step, tool and run, which never end.
+    exported = 2 * SPANS_PER_RUN - 3
+    wait_for(lambda: scene.spans() == exported and scene.tokens() == sent.input, "what has ended")
+    outcome = scene.outcome(program, sent, 2 * SPANS_PER_RUN, ended(program), patience=4)
+    return replace(outcome, some_spans=(exported, exported), some_tokens=(sent.input, sent.input))
 
 
 def killed(scene: Scene) -> Outcome:
     """SIGKILL of the program: what was exported before is safe, the rest is lost."""
-    rarely = {"OTEL_METRIC_EXPORT_INTERVAL": "3000", "OTEL_BSP_SCHEDULE_DELAY": "3000"}
-    program = scene.program(scene.collector().otlp, "runs.py", **rarely)
+    when_told = {**PATIENT, "OTEL_METRIC_EXPORT_INTERVAL": "600000", "OTEL_BSP_SCHEDULE_DELAY": "600000"}
+    program = scene.program(scene.collector().otlp, "runs.py", limits=when_told)
     before = program.runs(2)
+    program.say("export")
     wait_for(lambda: scene.tokens() == before.input and scene.spans() == 2 * SPANS_PER_RUN, "two runs")
     sent = program.runs(2)
     program.send(signal.SIGKILL)
-    began = time.monotonic()
+    watch = Watch(program.pid)
     program.wait()
-    outcome = scene.outcome(program, sent, 4 * SPANS_PER_RUN, time.monotonic() - began, patience=4)
-    return replace(
-        outcome, some_spans=(2 * SPANS_PER_RUN, 4 * SPANS_PER_RUN - 1), some_tokens=(before.input, sent.input)
-    )
+    outcome = scene.outcome(program, sent, 4 * SPANS_PER_RUN, watch.seconds(), patience=4)
+    return replace(outcome, some_spans=(2 * SPANS_PER_RUN,) * 2, some_tokens=(before.input,) * 2)
 
 
 def forked(scene: Scene, kind: str, protocol: str = "http/protobuf") -> Outcome:
@@ -324,7 +381,7 @@ FAULTS = [
     fault_without("no collector", no_collector),
     Fault(
         "the same with the SDK's own end",
-        lambda scene: no_collector(scene, **SDK_ALONE),
+        no_collector_for_the_sdk,
         "none",
         "none",
         "after 7 to 20 s, a line for each retry",
@@ -346,7 +403,7 @@ FAULTS = [
     Fault("the collector killed with -9, back after 3 s", killed_and_back),
     Fault(
         "away for longer than the SDK tries",
-        lambda scene: killed_and_back(scene, 7, OTEL_EXPORTER_OTLP_TIMEOUT="2"),
+        lambda scene: killed_and_back(scene, AWAY_SECONDS, WAITS_TO_THE_END),
         "all but those of that time",
         end="at once; two lines before",
         says=2,
@@ -365,7 +422,6 @@ FAULTS = [
         lambda scene: signalled(scene, signal.SIGINT),
         end="when the tool returns, as without us",
         code=-signal.SIGINT,
-        within=6 + AT_ONCE,
         last_line="KeyboardInterrupt",
     ),
     Fault("an exception", lambda scene: ends(scene, "raise"), code=1, last_line="Abort"),
@@ -379,13 +435,17 @@ FAULTS = [
 
 
 class Measured(Rows[Outcome]):
-    """All faults, six at a time: they mostly wait. The longest begins first."""
+    """All faults, six at a time: they mostly wait. The longest begin first."""
 
     def __init__(self, folder: Path, at_the_end: ExitStack) -> None:
         super().__init__()
         self._folder, self._at_the_end = folder, at_the_end
         with ThreadPoolExecutor(6) as pool:
-            list(pool.map(self._run, sorted(range(len(FAULTS)), key=lambda index: FAULTS[index].run != backend_down)))
+            list(pool.map(self._run, sorted(range(len(FAULTS)), key=self._order)))
+
+    @staticmethod
+    def _order(index: int) -> bool:
+        return FAULTS[index].run not in (backend_down, queue_full)
 
     def _run(self, index: int) -> None:
         fault = FAULTS[index]
@@ -429,7 +489,11 @@ def test_how_the_program_ends(fault: Fault, measured: Measured) -> None:
     assert outcome.code == fault.code
     assert outcome.ending < fault.within
     of_exports = [line for line in outcome.lines if "export" in line or line.startswith("otel_smol")]
-    assert len(of_exports) <= fault.says
+    failed = [line for line in of_exports if line.startswith("Failed to export")]
+    signals = {line.partition(" batch")[0] for line in failed}
+    assert len(of_exports) - len(failed) + len(signals) <= fault.says
+    # A line for each way to fail, and to the SDK a request whose time was up while the machine stood still is another.
+    assert len(failed) <= max(fault.says, 2 * len(signals))
     if fault.last_line:
         assert outcome.lines[0].startswith("Traceback")
         assert outcome.lines[-1].startswith(fault.last_line)
@@ -438,10 +502,13 @@ def test_how_the_program_ends(fault: Fault, measured: Measured) -> None:
 
 
 def test_the_runs_do_not_wait(measured: Measured) -> None:
-    """Without a collector, or with a silent one, the runs take no longer than else."""
-    healthy = measured[FAULTS[0]]
+    """Without a collector, or with a silent one, the runs take no longer than else, not one of them."""
+    healthy = measured[FAULTS[0]].working
     for fault in FAULTS[1:6]:
-        assert measured[fault].working < healthy.working + 1, fault.name
+        working = measured[fault].working
+        print(f"{min(working):.2f} to {max(working):.2f} s, else {min(healthy):.2f} to {max(healthy):.2f} s")
+        assert min(working) < min(healthy) + 1, fault.name
+        assert max(working) < max(healthy) + EXIT_SECONDS, fault.name  # as an export takes more
 
 
 def test_what_the_sdk_alone_would_do(measured: Measured) -> None:

@@ -16,7 +16,7 @@ from opentelemetry.sdk.resources import Resource
 from otel_smol import semconv
 
 from .conftest import StartCollector
-from .exposition import samples, series, total
+from .exposition import Samples, samples, series, settled, total
 from .programs import PARTS, Collector, wait_for
 from .sink import Sink
 from .synthetic import counter, metrics, resource, send
@@ -33,7 +33,7 @@ def collector(make_collector: StartCollector, sink: Sink) -> Collector:
 
 def short_process(otlp: str) -> None:
     """What a script does to the SDK: its own id, one run, export at the end."""
-    exporter = OTLPMetricExporter(endpoint=f"{otlp}/v1/metrics")
+    exporter = OTLPMetricExporter(endpoint=f"{otlp}/v1/metrics", timeout=60)
     reader = PeriodicExportingMetricReader(exporter, export_interval_millis=60_000)
     # The SDK makes one id per process.
     own = Resource.create({"service.name": "scripts", "service.instance.id": str(uuid.uuid4())})
@@ -65,17 +65,20 @@ def run_scripts(collector: Collector, count: int) -> None:
 def wait_for_total(collector: Collector, expected: float) -> None:
     wait_for(
         lambda: total(samples(collector.scrape_url), TOKENS) == expected,
-        f"{expected}; last seen {total(samples(collector.scrape_url), TOKENS)}",
+        lambda: f"{expected}; last seen {total(samples(collector.scrape_url), TOKENS)}",
     )
+
+
+def after(collector: Collector, scripts: int) -> Samples:
+    """What is exposed once so many scripts have been counted."""
+    return settled(collector.scrape_url, lambda found: total(found, TOKENS) == scripts * EACH, f"{scripts} scripts")
 
 
 def test_series_do_not_grow_with_the_processes_and_no_token_is_lost(collector: Collector, sink: Sink) -> None:
     run_scripts(collector, 5)
-    wait_for_total(collector, 5 * EACH)
-    few = series(samples(collector.scrape_url))
+    few = series(after(collector, 5))
     run_scripts(collector, 35)
-    wait_for_total(collector, 40 * EACH)
-    found = samples(collector.scrape_url)
+    found = after(collector, 40)
     assert series(found) == few
     assert total(found, RUNS) == 40
     assert total(found, "smolagents_run_input_tokens_bucket", le="2000.0") == 40
@@ -86,9 +89,8 @@ def test_series_do_not_grow_with_the_processes_and_no_token_is_lost(collector: C
 def test_gauges_keep_their_process(collector: Collector, sink: Sink) -> None:
     """The last of several writers is no answer to "how many runs go on"."""
     run_scripts(collector, 3)
-    wait_for(lambda: len(sink.metrics()) >= 3, "three gauges")
+    wait_for(lambda: len({where["service.instance.id"] for where, _ in sink.metrics()}) == 3, "three gauges")
     assert {metric.name for _, metric in sink.metrics()} == {semconv.ACTIVE_RUNS_METRIC.name}
-    assert len({where["service.instance.id"] for where, _ in sink.metrics()}) == 3
     assert not any(name.startswith("smolagents_active_runs") for name, _ in samples(collector.scrape_url))
 
 

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from otel_smol import semconv
 
 from .conftest import StartCollector, StartProcess
+from .exposition import samples, total
 from .ports import free_ports
 from .programs import PARTS, ROOT, get_json, require, run, wait_for
 from .synthetic import Plain, counter, metrics, pairs, resource, send
@@ -44,8 +45,8 @@ class Prometheus:
         assert len(found) <= 1, found
         return float(found[0]["value"][1]) if found else None
 
-    def wait_for_value(self, expression: str, expected: float, seconds: float = 20.0) -> None:
-        wait_for(lambda: self.value(expression) == expected, f"{expression} = {expected}", seconds)
+    def wait_for_value(self, expression: str, expected: float) -> None:
+        wait_for(lambda: self.value(expression) == expected, f"{expression} = {expected}")
 
     def samples(self, selector: str) -> list[float]:
         """What was stored in the last ten minutes, in order."""
@@ -101,7 +102,7 @@ def test_promtool_takes_the_files_and_refuses_a_mistake(tmp_path: Path) -> None:
 
 def one_run(otlp: str) -> str:
     """A run as the SDK records it, with its span current; the trace's id."""
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=f"{otlp}/v1/metrics"), 60_000)
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=f"{otlp}/v1/metrics", timeout=60), 600_000)
     where = Resource.create({"service.name": "agents", "service.version": "1.2", "service.instance.id": "one"})
     meters = MeterProvider([reader], where)
     meter = meters.get_meter("otel_smol")
@@ -139,8 +140,9 @@ def test_a_run_s_metrics_and_its_exemplar_arrive(make_collector: StartCollector,
         "service_version": "1.2",
     }
     question = {"query": "smolagents_run_input_tokens_bucket", "start": time.time() - 600, "end": time.time() + 5}
-    found = get_json(f"{prometheus.url}/api/v1/query_exemplars?{urllib.parse.urlencode(question)}")
-    assert {e["labels"]["trace_id"] for s in found["data"] for e in s["exemplars"]} == {trace_id}
+    address = f"{prometheus.url}/api/v1/query_exemplars?{urllib.parse.urlencode(question)}"
+    wait_for(lambda: get_json(address)["data"] != [], "an exemplar")
+    assert {e["labels"]["trace_id"] for s in get_json(address)["data"] for e in s["exemplars"]} == {trace_id}
 
 
 def test_a_counter_that_comes_once_has_a_zero_before_it(make_collector: StartCollector, start_prometheus: Any) -> None:
@@ -161,20 +163,19 @@ def test_data_that_waited_for_hours_are_taken(start_prometheus: Any) -> None:
     (hole,) = free_ports(1)
     prometheus = start_prometheus(own_metrics=hole)
     hours = 3 * 3600 * 1_000_000_000
+    a_minute_later = time.time() - 3 * 3600 + 60
     for instance, age in (("new", 0), ("late", hours)):
         metric = counter(semconv.HISTORY_REPLAYED_TOKENS_METRIC.name, "{token}", 7, {}, time.time_ns() - 2 * hours)
         metric.sum.data_points[0].time_unix_nano -= age
         assert send(prometheus.otlp, metrics([metric], resource("agents", instance))) == 200
         prometheus.wait_for_value("count(scrape_samples_scraped) or vector(1)", 1)
     selector = f'{TOKENS}{{instance="late"}}'
-    wait_for(lambda: prometheus.value(selector, time.time() - 3 * 3600 + 60) == 7, "the late sample")
+    wait_for(lambda: prometheus.value(selector, a_minute_later) == 7, "the late sample")
 
 
 def test_the_sums_of_many_scripts_are_scraped(make_collector: StartCollector, start_prometheus: Any) -> None:
     """One writer: one series under the agents' own `job`, with a zero before the first script's value."""
     collector = make_collector(PARTS / "one-writer.yaml").start()
-    own = int(collector.own_metrics_url.rpartition(":")[2].partition("/")[0])
-    prometheus = start_prometheus(own_metrics=own, sums=collector.scrape)
     for instance in ("first", "second"):
         where = resource("scripts", instance)
         where.attributes.extend(pairs({"process.pid": 7}))
@@ -184,6 +185,10 @@ def test_the_sums_of_many_scripts_are_scraped(make_collector: StartCollector, st
         time.sleep(0.01)
         metric.sum.data_points[0].time_unix_nano = time.time_ns()
         assert send(collector.otlp, metrics([metric], where)) == 200
+    # Before the first scrape: one that met the birth of the sum would store the zero after the value.
+    wait_for(lambda: total(samples(collector.scrape_url), TOKENS) == 1_000, "both scripts")
+    own = int(collector.own_metrics_url.rpartition(":")[2].partition("/")[0])
+    prometheus = start_prometheus(own_metrics=own, sums=collector.scrape)
     prometheus.wait_for_value(f'{TOKENS}{{job="scripts"}}', 1_000)
     assert prometheus.samples(TOKENS)[0] == 0
     prometheus.wait_for_value('otelcol_receiver_accepted_metric_points{job="otelcol"}', 2)

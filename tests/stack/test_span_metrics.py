@@ -7,7 +7,7 @@ import pytest
 from otel_smol import semconv
 
 from .conftest import StartCollector
-from .exposition import Samples, samples, series, total
+from .exposition import Samples, samples, series, settled, total
 from .programs import PARTS, Collector, wait_for
 from .sink import Sink
 from .synthetic import Run, counter, metrics, pairs, send, traces
@@ -27,8 +27,12 @@ def collector(make_collector: StartCollector, sink: Sink) -> Collector:
 def after(collector: Collector, run: Run, runs: int) -> Samples:
     """What is exposed once this run, the `runs`-th, has been counted."""
     assert send(collector.otlp, traces(run.spans())) == 200
-    wait_for(lambda: total(samples(collector.scrape_url), RUNS) == runs, f"{runs} runs")
-    return samples(collector.scrape_url)
+    return counted(collector, runs)
+
+
+def counted(collector: Collector, runs: int) -> Samples:
+    """What is exposed once so many runs have been counted."""
+    return settled(collector.scrape_url, lambda found: total(found, RUNS) == runs, f"{runs} runs")
 
 
 def test_as_many_series_for_200_steps_as_for_5(collector: Collector) -> None:
@@ -78,8 +82,7 @@ def test_every_run_has_its_count_of_calls_without_usage(collector: Collector) ->
     (of_run,) = (each for each in silent[-1].attributes if each.key == semconv.RUN_CALLS_WITHOUT_USAGE)
     of_run.value.int_value = 3
     assert send(collector.otlp, traces(silent)) == 200
-    wait_for(lambda: total(samples(collector.scrape_url), WITHOUT_USAGE) == 3, "the calls")
-    found = samples(collector.scrape_url)
+    found = counted(collector, 2)
     assert total(found, WITHOUT_USAGE, gen_ai_agent_name="told", gen_ai_request_model="test-model") == 0
     assert total(found, WITHOUT_USAGE, gen_ai_agent_name="silent", gen_ai_request_model="test-model") == 3
 
@@ -94,10 +97,9 @@ def test_cached_tokens_only_where_the_provider_says(collector: Collector) -> Non
             (how,) = (each for each in chat.attributes if each.key == semconv.HISTORY_ESTIMATOR)
             how.value.string_value = estimator
         assert send(collector.otlp, traces(spans)) == 200
-    wait_for(lambda: total(samples(collector.scrape_url), RUNS) == 4, "4 runs")
     found = {
         (labels["gen_ai_agent_name"], labels["gen_ai_request_model"]): value
-        for (name, have), value in samples(collector.scrape_url).items()
+        for (name, have), value in counted(collector, 4).items()
         if name == "smolagents_history_cached_tokens_total" and (labels := dict(have))
     }
     assert found == {("cold", "test-model"): 0, ("warm", "test-model"): 3 * 700}
@@ -129,7 +131,6 @@ def test_a_strange_span_costs_nothing_but_itself(collector: Collector, sink: Sin
         if attribute.key == semconv.STEP_INPUT_TOKENS:
             attribute.value.string_value = "many"
     assert send(collector.otlp, traces([strange, *Run(steps=2).spans()])) == 200
-    wait_for(lambda: total(samples(collector.scrape_url), RUNS) == 1, "the run")
-    found = samples(collector.scrape_url)
+    found = counted(collector, 1)
     assert total(found, "smolagents_step_calls_total") >= 2
     assert total(found, "smolagents_step_input_tokens_total") == Run(steps=2).input_tokens

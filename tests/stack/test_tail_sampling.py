@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from .conftest import StartCollector
+from .exposition import samples, total
 from .programs import PARTS, Collector, wait_for
 from .sink import Sink
 from .synthetic import Run, send, traces
@@ -34,11 +35,17 @@ KEPT = {
 CHEAP = [Run(steps=3), Run(steps=19, base=10_000, growth=0), Run(steps=8, overpay=3.9)]
 
 
-def in_pieces(collector: Collector, spans: list[Span], pause: float) -> None:
-    """The steps as they end, the run last: the order and the delay in which they come from an agent."""
+def wait_for_decisions(collector: Collector, count: int) -> None:
+    """So many traces have been decided on, whichever way."""
+    name = "otelcol_processor_tail_sampling_global_count_traces_sampled"
+    wait_for(lambda: total(samples(collector.own_metrics_url), name) == count, f"{count} decisions")
+
+
+def in_pieces(collector: Collector, spans: list[Span]) -> None:
+    """The steps as they end, the run last and after the decision: the order in which they come from an agent."""
     assert send(collector.otlp, traces(spans[: len(spans) // 2])) == 200
     assert send(collector.otlp, traces(spans[len(spans) // 2 : -1])) == 200
-    time.sleep(pause)
+    wait_for_decisions(collector, 1)
     assert send(collector.otlp, traces(spans[-1:])) == 200
 
 
@@ -54,7 +61,7 @@ def test_keeps_what_matters_whole_and_drops_the_rest(make_collector: StartCollec
         assert send(collector.otlp, traces(spans[-1:])) == 200
 
     expected = Counter({spans[0].trace_id: len(spans) for spans in sent[: len(KEPT)]})
-    sink.wait_for_spans(expected.total(), 20)
+    sink.wait_for_spans(expected.total())
     time.sleep(2)
     assert Counter(s.trace_id for s in sink.spans()) == expected
 
@@ -62,10 +69,10 @@ def test_keeps_what_matters_whole_and_drops_the_rest(make_collector: StartCollec
 def test_deciding_after_a_fixed_wait_loses_a_long_run(make_collector: StartCollector, sink: Sink) -> None:
     """The control, and the reason for the waits: with a wait shorter than the run its failure comes too late."""
     collector = sampling(make_collector, sink, {"decision_wait": "1s", "decision_wait_after_root_received": "0s"})
-    in_pieces(collector, Run(steps=3, failed=True, state="error").spans(), pause=3.5)
+    in_pieces(collector, Run(steps=3, failed=True, state="error").spans())
     quick = Run(steps=2, failed=True, state="error").spans()
     assert send(collector.otlp, traces(quick)) == 200
-    sink.wait_for_spans(len(quick), 20)
+    sink.wait_for_spans(len(quick))
     assert {s.trace_id for s in sink.spans()} == {quick[0].trace_id}
 
 
@@ -75,15 +82,16 @@ def test_late_spans_follow_the_decision(make_collector: StartCollector, sink: Si
     kept, dropped = Run(steps=2, failed=True).spans(), Run(steps=2).spans()
     for spans in (kept[1:], dropped[1:]):
         assert send(collector.otlp, traces(spans)) == 200
-    sink.wait_for_spans(len(kept) - 1, 20)
+    sink.wait_for_spans(len(kept) - 1)
+    wait_for_decisions(collector, 2)
     # Two more traces take the room of the first two.
     others = [Run(steps=1, failed=True).spans() for _ in range(2)]
     for spans in others:
         assert send(collector.otlp, traces(spans)) == 200
-    sink.wait_for_spans(len(kept) - 1 + sum(map(len, others)), 20)
+    sink.wait_for_spans(len(kept) - 1 + sum(map(len, others)))
     for spans in (dropped, kept):
         assert send(collector.otlp, traces(spans[:1])) == 200
-    wait_for(lambda: kept[0].span_id in {s.span_id for s in sink.spans()}, "the late span", 10)
+    wait_for(lambda: kept[0].span_id in {s.span_id for s in sink.spans()}, "the late span")
     assert dropped[0].trace_id not in {s.trace_id for s in sink.spans()}
 
 
@@ -96,5 +104,6 @@ def test_the_share_of_the_rest_is_a_variable(
         assert send(collector.otlp, traces(Run(steps=1).spans())) == 200
     marker = Run(steps=1, failed=True).spans()
     assert send(collector.otlp, traces(marker)) == 200
-    wait_for(lambda: marker[0].trace_id in {s.trace_id for s in sink.spans()}, "the failed run", 20)
-    wait_for(lambda: len({s.trace_id for s in sink.spans()}) == arrived + 1, f"{arrived} other runs", 10)
+    wait_for_decisions(collector, 11)
+    wait_for(lambda: marker[0].trace_id in {s.trace_id for s in sink.spans()}, "the failed run")
+    wait_for(lambda: len({s.trace_id for s in sink.spans()}) == arrived + 1, f"{arrived} other runs")

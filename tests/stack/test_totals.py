@@ -20,15 +20,14 @@ import pytest
 
 from grafana.queries import mean, quantile, ratio, selector, total
 
-from .e2e import FORMS, RUN_TOKENS, TOKENS, Form, Rows, Stack, Truth, running, truth_in
-from .programs import ROOT
+from .e2e import FORMS, ONCE, RUN_TOKENS, TOKENS, Form, Rows, Stack, Truth, running, truth_in
+from .programs import PATIENCE, ROOT
 
 DOCUMENT = ROOT / "docs" / "backends.md"
 WITHIN = 0.01
 POD = {"OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=pod-0"}
-ONCE = {"OTEL_METRIC_EXPORT_INTERVAL": "60000"}
-"""The SDK's own interval: no script here lives that long."""
-AS_THE_SDK = {"OTEL_SMOL_MEND_FORKS": "false"}
+AS_THE_SDK = {"OTEL_SMOL_MEND_FORKS": "false", "OTEL_TRACES_EXPORTER": "none", **ONCE}
+"""Nothing is exported before the fork: what comes of a connection or a lock that was in use then is anybody's guess."""
 
 
 @dataclass
@@ -118,7 +117,7 @@ def server(stack: Stack, before: int, **variables: str) -> Outcome:
 
 
 def _post(address: str) -> str:
-    with urllib.request.urlopen(urllib.request.Request(address, b"", method="POST"), timeout=30) as answer:
+    with urllib.request.urlopen(urllib.request.Request(address, b"", method="POST"), timeout=120) as answer:
         return str(answer.read().decode())
 
 
@@ -144,7 +143,12 @@ def collector_killed(stack: Stack, **variables: str) -> Outcome:
     assert stack.wait_for_last("one writer", service, first.input)
     stack.collector.process.kill()
     second = program.runs(2)
-    stack.collector.start()
+    # A scrape that meets the birth of a sum stores its zero after its first value (grafana/queries.py), and where there
+    # was a sum of that name before, the value then counts twice.
+    with stack.prometheus_held():
+        stack.collector.start()
+        program.say("export")
+        time.sleep(1)  # the collector gathers for 0.2 seconds before it adds up
     if delta:
         assert stack.wait_for_last("one writer", service, (second - first).input)
     else:
@@ -219,9 +223,10 @@ class Measured(Rows[Outcome]):
     def _settle(self, situations: list[Situation]) -> None:
         """Wait until every total is there, then for what might come on top of it."""
         outcomes = self.came_about(situations)
-        until = time.monotonic() + 40
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until and not all(map(self._is_there, outcomes)):
             time.sleep(0.2)
+        self.stack.wait_for_a_scrape()  # with whatever else there is of a process
         time.sleep(2.5)
         for outcome in outcomes:
             outcome.end = time.time()

@@ -1,9 +1,10 @@
 """A script that hangs in its third step: it prints the truth so far, and waits for its end.
 
-Ctrl-C comes through only when the tool returns: smolagents waits for the thread that it runs code in.
+Ctrl-C comes through only when the tool returns, here when the input is closed: smolagents waits for the thread that it
+runs code in.
 """
 
-import time
+import sys
 
 from smolagents import CodeAgent
 
@@ -16,7 +17,7 @@ truth = Truth()
 def search(n: int) -> str:
     if n == 3:
         tell(truth, 1)
-        time.sleep(6)
+        sys.stdin.read()
     return "found " * 100
 
 

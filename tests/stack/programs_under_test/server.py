@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import FrameType
 
@@ -51,7 +52,8 @@ def main(workers: int, before: int) -> None:
 
     signal.signal(signal.SIGTERM, stop)
     print(server.server_port, flush=True)
-    signal.pause()
+    while True:
+        time.sleep(1)  # not `signal.pause()`: a signal that comes just before it would be slept over
 
 
 if __name__ == "__main__":
