@@ -8,7 +8,8 @@ are locked for as long as this process lives: some at a time, since each lock is
 from __future__ import annotations
 
 import random
-import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -22,14 +23,24 @@ _held: list[FileLock] = []
 _ours: list[int] = []
 _one_thread = threading.Lock()
 
-
-def _is_free(port: int) -> bool:
+_PROBE = """\
+import socket, sys
+for port in range(int(sys.argv[1]), int(sys.argv[2])):
     with socket.socket() as probe:
         try:
             probe.bind(("", port))
         except OSError:
-            return False
-    return True
+            continue
+    print(port)
+"""
+
+
+def _free(first: int, end: int) -> list[int]:
+    """Asked for by a process of its own: a program that another thread starts meanwhile inherits our open sockets until
+    it is loaded, and would keep the port for as long."""
+    command = [sys.executable, "-S", "-c", _PROBE, str(first), str(end)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    return [int(line) for line in done.stdout.split()]
 
 
 def _lock_some() -> None:
@@ -43,18 +54,14 @@ def _lock_some() -> None:
         except Timeout:
             continue
         _held.append(lock)
-        _ours.extend(range(first, first + _AT_A_TIME))
+        _ours.extend(_free(first, first + _AT_A_TIME))
         return
     raise RuntimeError(f"no free ports between {_LOWEST} and {_HIGHEST}")
 
 
 def free_ports(count: int) -> list[int]:
     """Different ports that nobody else uses, or gets from here, while this process lives."""
-    found: list[int] = []
     with _one_thread:
-        while len(found) < count:
-            if not _ours:
-                _lock_some()
-            if _is_free(port := _ours.pop()):
-                found.append(port)
-    return found
+        while len(_ours) < count:
+            _lock_some()
+        return [_ours.pop() for _ in range(count)]

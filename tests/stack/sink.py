@@ -78,7 +78,16 @@ class Sink:
             daemon_threads = True
             request_queue_size = 128  # with 5, the default, a connection can wait for seconds
 
-        self._server = Server(("127.0.0.1", self.port), Handler)
+        def bound() -> bool:
+            """After a stop, a program that another thread is starting may hold the port until it is loaded."""
+            try:
+                self._server = Server(("127.0.0.1", self.port), Handler)
+            except OSError:
+                return False
+            return True
+
+        wait_for(bound, f"port {self.port}")
+        assert self._server is not None
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 

@@ -1,6 +1,6 @@
 """A script that ends in an unusual way after one whole run and two steps of another: `ends.py raise|exit|os_exit`.
 
-It prints the truth before the end. `os_exit` comes when the input is closed: what is exported by then is the test's.
+It prints the truth before the end. `os_exit` waits until the input is closed: the test sees first what was exported.
 """
 
 import os
