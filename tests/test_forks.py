@@ -384,7 +384,8 @@ def work():
     if child == 0:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(9))  # in Python, so that it is written into the pipe
         os.write(writer, b"!")
-        time.sleep(600)
+        for _ in range(6000):
+            time.sleep(0.1)  # one long sleep would sleep over a signal that comes just before it
         os._exit(0)
     os.read(reader, 1)
     os.kill(child, signal.SIGTERM)
