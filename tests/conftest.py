@@ -21,10 +21,9 @@ from opentelemetry.sdk.trace.sampling import Sampler
 
 from otel_smol import SmolagentsInstrumentor, garbage
 from otel_smol.metrics import _live
+from tests.programs import PATIENCE
 
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-PATIENCE = 60.0
-"""Seconds to wait for what has to come: a machine may stand still for ten, and nobody waits longer than it takes."""
 OF_THE_SHELL = (
     *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TERM"),
     *("PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONUNBUFFERED"),

@@ -22,6 +22,8 @@ from otel_smol.otlp import MetricPoint, SpanData
 ROOT = Path(__file__).resolve().parent.parent
 DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 TOOL = Path(sys.executable).with_name("opentelemetry-instrument")
+PATIENCE = 120.0
+"""Seconds for whatever comes by itself: a fault is to be seen by them, not that the machine has other things to do."""
 PROGRAM_SECONDS = 300
 """How long a program may take that should end by itself: one takes seconds, and more on a busy machine."""
 PATIENT = {"OTEL_SMOL_EXIT_SECONDS": "60", "OTEL_EXPORTER_OTLP_TIMEOUT": "60"}

@@ -28,7 +28,7 @@ from smolagents.models import ChatMessage, MessageRole
 
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
-from tests.conftest import PATIENCE, Observed, Warnings, attributes
+from tests.conftest import Observed, Warnings, attributes
 from tests.model_server import (
     BEDROCK_MODEL,
     MODELS,
@@ -46,6 +46,7 @@ from tests.model_server import (
     text,
     tool_call,
 )
+from tests.programs import PATIENCE
 from tests.rules import check_tree, check_truth, totals
 from tests.scripted import AGENT_CLASSES, Truth
 

@@ -15,7 +15,7 @@ from smolagents import CodeAgent, Model
 
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
-from tests.conftest import PATIENCE, Observed, Warnings, attributes
+from tests.conftest import Observed, Warnings, attributes
 from tests.kinds import (
     MODELS,
     Delegating,
@@ -31,6 +31,7 @@ from tests.kinds import (
     plain,
     streamed,
 )
+from tests.programs import PATIENCE
 from tests.rules import USAGE, check_all, check_parts, totals
 from tests.scripted import (
     FINAL_CODE,

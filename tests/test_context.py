@@ -19,7 +19,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from smolagents import CodeAgent, ToolCallingAgent
 
 from otel_smol import semconv as sc
-from tests.conftest import PATIENCE, Observed, Warnings, attributes
+from tests.conftest import Observed, Warnings, attributes
+from tests.programs import PATIENCE
 from tests.rules import USAGE, check_all, totals
 from tests.scripted import FINAL_CALL, FINAL_CODE, Reply, Script, agent, code, each_class, make_tool, step_replies
 

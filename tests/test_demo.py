@@ -29,8 +29,7 @@ from otel_smol.curve import Fit
 from otel_smol.otlp import MetricPoint
 from otel_smol.receiver import Receiver
 from otel_smol.records import RunRecord, StepRecord
-from tests.conftest import PATIENCE
-from tests.programs import PATIENT
+from tests.programs import PATIENCE, PATIENT
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

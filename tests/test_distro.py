@@ -13,7 +13,8 @@ import pytest
 
 from otel_smol import distro
 from otel_smol.distro import EXPORTERS, Exit, QuietExporters
-from tests.conftest import PATIENCE, Warnings
+from tests.conftest import Warnings
+from tests.programs import PATIENCE
 from tests.stack.programs import wait_for
 
 

@@ -27,8 +27,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from otel_smol import forks
-from tests.conftest import PATIENCE
-from tests.programs import PROGRAM_SECONDS, command, environment, run
+from tests.programs import PATIENCE, PROGRAM_SECONDS, command, environment, run
 from tests.stack.sink import Sink
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")

@@ -31,7 +31,7 @@ from smolagents.models import ChatMessage, MessageRole
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
 from tests import model_server
-from tests.conftest import PATIENCE, Observed, Warnings, attributes
+from tests.conftest import Observed, Warnings, attributes
 from tests.model_server import (
     BEDROCK_MODEL,
     HUGGING_FACE_MODEL,
@@ -50,6 +50,7 @@ from tests.model_server import (
     text,
     tool_call,
 )
+from tests.programs import PATIENCE
 from tests.rules import check_all, check_registry, check_tree, check_truth, totals
 from tests.scripted import AGENT_CLASSES, Truth
 from tests.stack.programs import wait_for

@@ -30,7 +30,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from otel_smol import receiver as receiver_module
 from otel_smol.otlp import MetricPoint, Scope
 from otel_smol.receiver import CONTENT_TYPE, Receiver
-from tests.conftest import PATIENCE
+from tests.programs import PATIENCE
 
 RESOURCE = Resource({"service.name": "test", "process.pid": 7})
 

@@ -18,7 +18,8 @@ from smolagents.monitoring import TokenUsage
 
 from otel_smol import semconv as sc
 from otel_smol.usage import Usage
-from tests.conftest import PATIENCE, Observed, Warnings, attributes
+from tests.conftest import Observed, Warnings, attributes
+from tests.programs import PATIENCE
 from tests.rules import USAGE, check_all, check_truth, totals
 from tests.scripted import (
     FINAL_CODE,

@@ -22,8 +22,8 @@ from smolagents.models import ChatMessage, MessageRole
 
 from otel_smol import SmolagentsInstrumentor
 from otel_smol import semconv as sc
-from tests.conftest import PATIENCE, Observed, Warnings, attributes
-from tests.programs import PROGRAM_SECONDS, ROOT, environment
+from tests.conftest import Observed, Warnings, attributes
+from tests.programs import PATIENCE, PROGRAM_SECONDS, ROOT, environment
 from tests.rules import USAGE, totals
 from tests.scripted import (
     FINAL_CODE,

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from grafana.queries import total
-from tests.programs import PATIENT, command, environment
+from tests.programs import PATIENCE, PATIENT, command, environment
 
 from .jaeger import Jaeger
 from .ports import free_ports
-from .programs import PARTS, PATIENCE, ROOT, Collector, Process, require, wait_for
+from .programs import PARTS, ROOT, Collector, Process, require, wait_for
 from .test_prometheus import Prometheus, flags_of_the_stack, with_targets
 
 T = TypeVar("T")

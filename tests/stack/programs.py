@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from tests.programs import PATIENCE
+
 from .ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,10 +46,6 @@ def require(name: str) -> str:
     if os.environ.get("OTEL_SMOL_REQUIRE_STACK") == "1":
         pytest.fail(how_to_get, pytrace=False)
     pytest.skip(how_to_get)
-
-
-PATIENCE = 120.0
-"""Seconds for whatever comes by itself: a fault is to be seen by them, not that the machine has other things to do."""
 
 
 def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = PATIENCE) -> None:

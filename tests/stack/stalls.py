@@ -44,7 +44,8 @@ def going() -> float:
 
 
 class Watch:
-    """Measures a program from now on. What its threads and children wait for a processor does not count, on Linux."""
+    """Measures a program from now on. What the thread that waits most, of it or a child, waits for a processor does not
+    count, on Linux. Not the sum: threads wait side by side."""
 
     def __init__(self, pid: int) -> None:
         self._pid, self._began = pid, going()
@@ -62,7 +63,8 @@ class Watch:
         gone = going() - self._began
         self._over.set()
         self._thread.join()
-        return max(0.0, gone - sum(waited - self._before.get(task, 0) for task, waited in self._now.items()))
+        waits = (waited - self._before.get(task, 0) for task, waited in self._now.items())
+        return max(0.0, gone - max(waits, default=0.0))
 
 
 def _waited(pid: int) -> Iterator[tuple[str, float]]:

@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from otel_smol import semconv as sc
-from tests.programs import PATIENT
+from tests.programs import PATIENCE, PATIENT
 
 from .e2e import QUICK, Program, Rows, Truth, launch, truth_in
 from .exposition import samples, total
-from .programs import PATIENCE, ROOT, Collector, require, wait_for
+from .programs import ROOT, Collector, require, wait_for
 from .sink import Sink
 from .stalls import Watch, going
 
@@ -489,11 +489,7 @@ def test_how_the_program_ends(fault: Fault, measured: Measured) -> None:
     assert outcome.code == fault.code
     assert outcome.ending < fault.within
     of_exports = [line for line in outcome.lines if "export" in line or line.startswith("otel_smol")]
-    failed = [line for line in of_exports if line.startswith("Failed to export")]
-    signals = {line.partition(" batch")[0] for line in failed}
-    assert len(of_exports) - len(failed) + len(signals) <= fault.says
-    # A line for each way to fail, and to the SDK a request whose time was up while the machine stood still is another.
-    assert len(failed) <= max(fault.says, 2 * len(signals))
+    assert len(of_exports) <= fault.says
     if fault.last_line:
         assert outcome.lines[0].startswith("Traceback")
         assert outcome.lines[-1].startswith(fault.last_line)

@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 
 from grafana.queries import mean, quantile, ratio, selector, total
+from tests.programs import PATIENCE
 
 from .e2e import FORMS, ONCE, RUN_TOKENS, TOKENS, Form, Rows, Stack, Truth, running, truth_in
-from .programs import PATIENCE, ROOT
+from .programs import ROOT
 
 DOCUMENT = ROOT / "docs" / "backends.md"
 WITHIN = 0.01

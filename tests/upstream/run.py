@@ -50,9 +50,6 @@ NOT_RUN = {
 """Left out of every pass: test file or test id, and why."""
 
 FLAKY = {
-    "tests/test_models.py::TestLiteLLMModel::test_retry_on_rate_limit_error": (
-        "expects waits of 0.704 s in all to take 0.73 s at most; a busy machine takes longer"
-    ),
     "tests/test_agents.py::TestToolCallingAgent::test_process_tool_calls[test_case1]": (
         "expects two parallel tool calls to end in the order in which they began; smolagents yields them as they "
         "end, and two that ended are taken from a set, by their addresses"
